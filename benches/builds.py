@@ -1,4 +1,4 @@
-"""Measures how long it takes to build a matrix product: ``builds.py FOLDER [ROW...]``.
+"""Measures how long anyfn takes to build a matrix product: ``builds.py FOLDER [ROW...]``.
 
 The C compiler runs once, before the measurement, so its time is not included. Prints ``name=nanoseconds`` for each row.
 The figure is processor time, the minimum of several repetitions or of several fresh processes.

@@ -22,7 +22,7 @@ def duration(ns):
 
 
 def rows_of(sections):
-    """Yields the label and the nanoseconds by contender for each row that has a label and measured figures."""
+    """Yields, for each row with a label and measurements, the label and a dict from contender to nanoseconds."""
     for section in PYTHON_SECTIONS:
         for row in SECTIONS[section]:
             values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}

@@ -36,7 +36,7 @@ def kernels(work):
 
 
 def peer(python, work):
-    """Builds C++ files against the peer: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
+    """Builds the C++ files of the benchmarks against the peer: a program, a function library and a plugin."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
@@ -50,7 +50,7 @@ def peer(python, work):
 
 
 def nanobind(python, work):
-    """Builds the nanobind extension module, with the compiler flags of nanobind's own build system."""
+    """Builds the benchmark extension module that uses nanobind, with the flags of nanobind's build system."""
     package = Path(ask(python, "nanobind.__file__", "nanobind")).parent
     includes = [ask(python, "sysconfig.get_path('include')", "sysconfig"), package / "include"]
     includes.append(package / "ext/robin_map/include")
@@ -64,7 +64,7 @@ def nanobind(python, work):
 
 
 def pyo3(python, work):
-    """Builds the extension module with PyO3."""
+    """Builds the benchmark extension module that uses PyO3."""
     target = work / "pyo3"
     run(
         ["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "pyo3/Cargo.toml"],
@@ -75,7 +75,7 @@ def pyo3(python, work):
 
 
 def versions(options):
-    """Returns the versions of the contenders by name."""
+    """Returns the versions of the packages that are compared with anyfn, by name."""
     found = {}
     if options.peer_python:
         found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")

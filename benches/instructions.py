@@ -1,4 +1,4 @@
-"""Counts the instructions per call with valgrind. The counts do not depend on the load of the machine.
+"""Counts the instructions of each benchmarked call with valgrind. The counts do not depend on the load of the machine.
 
 Only the loop is counted: a small C library switches valgrind's instrumentation on before it and off after it.
 """
@@ -49,7 +49,7 @@ def run(python, contender, work, statement, environment):
 
 
 def count(pythons, work):
-    """Returns the instructions per call, by row and contender. `pythons` maps contenders to interpreter and environment."""
+    """Returns the instructions per call, by row and contender. `pythons` gives the interpreter and environment of each."""
     source = work / "switch.c"
     source.write_text(SWITCH)
     extensions.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", work / "switch.so"])

@@ -132,7 +132,7 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """Returns the clock: for one thread, its CPU time, which other programs do not affect; otherwise wall-clock time."""
+    """Returns the function that reads the clock: CPU time of the thread if there is only one, otherwise wall-clock time."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
@@ -142,7 +142,7 @@ TURN_NANOSECONDS = 250_000_000
 
 
 def least(functions, threads):
-    """Returns the minimum nanoseconds of each function; the functions are called alternately."""
+    """Returns the minimum run time of each function in nanoseconds. The functions are called alternately."""
     now, best, begin, times = clock(threads), [float("inf")] * len(functions), time.perf_counter(), 0
     turn = TURN_NANOSECONDS if threads > 1 else 0
     while times < 3 or (times < MOST_TIMES and time.perf_counter() - begin < LEAST_SECONDS * len(functions)):
@@ -159,7 +159,7 @@ def least(functions, threads):
 
 
 def arrays_of(np, tensors):
-    """Returns arrays of random numbers for inputs and result, at addresses whose alignment suits every contender."""
+    """Returns arrays of random numbers for the inputs and the result of a kernel, aligned to 64 bytes."""
     numbers, arrays = np.random.default_rng(0), []
     for tensor in tensors:
         shape, dtype = [int(getattr(extent, "value", extent)) for extent in tensor.shape], str(tensor.dtype)
@@ -173,7 +173,7 @@ def arrays_of(np, tensors):
 
 
 def ours(make, by_numpy, threads):
-    """Measures a kernel that anyfn compiles and the same function in NumPy. Returns the nanoseconds of each."""
+    """Measures a kernel that anyfn compiles and the same function in NumPy. Returns their run times in nanoseconds."""
     import anyfn
     import numpy as np
     from anyfn import te, tir
@@ -190,7 +190,7 @@ def ours(make, by_numpy, threads):
 
 
 def tiled(func, n, m):
-    """Returns the schedule that users of apache-tvm write for a matrix product whose sizes are multiples of the tiles."""
+    """Schedules a matrix product of whole tiles as users of apache-tvm do. Returns the scheduled module."""
     from tvm import s_tir
 
     schedule = s_tir.Schedule(func)
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Measures a kernel that apache-tvm compiles. Returns a list with its nanoseconds."""
+    """Measures a kernel that apache-tvm compiles. Returns a list with its run time in nanoseconds."""
     import numpy as np
     import tvm_ffi
 

@@ -22,7 +22,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def common():
-    """Returns the Python values and functions, by name, that the statements of all contenders use."""
+    """Returns a dict of the Python values and functions that the statements of all contenders use, by name."""
 
     def fail(*args):
         raise ValueError("told so")
@@ -39,7 +39,7 @@ def common():
 
 
 def runtime(m, folder, ours):
-    """Returns functions, by name, that create the objects used by the rows. `m` is the package of anyfn or of the peer."""
+    """Returns a dict of functions that return the objects used by the rows. `m` is the package of anyfn or of the peer."""
     get, convert = m.get_global_func, m.convert
     names = {}
     for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
@@ -86,7 +86,7 @@ def runtime(m, folder, ours):
 
 
 def graphs(m, define, save, load):
-    """Returns functions, by name, that give a binary tree of `NODES` objects and the operations on it."""
+    """Returns a dict of functions that return a binary tree of `NODES` objects, its classes, or operations on it."""
     get = m.get_global_func
 
     @functools.lru_cache(None)
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """Returns functions without arguments that give the members of an extension module, by the names that the rows use."""
+    """Returns a dict of functions without arguments that return members of an extension module, by the names that rows use."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -318,7 +318,7 @@ def load_time(module, folder):
 
 
 def measure(row, names):
-    """Measures a row and returns its nanoseconds per item."""
+    """Measures one row of the benchmark and returns its nanoseconds per item."""
     if row.statement.startswith("="):
         return direct(row.statement[1:], names)
     timer = timeit.Timer(row.statement, row.setup, globals=names)
@@ -331,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Returns the minimum of several evaluations of an expression. `{n}` becomes the number of calls per slice."""
+    """Returns the minimum value of several evaluations of an expression. `{n}` becomes the number of calls per slice."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

@@ -1,4 +1,4 @@
-"""Definitions of the rows of all benchmark tables, with the time budgets that the project has set.
+"""Defines the rows of all benchmark tables, and the project's time budgets for them.
 
 A Python row also has a statement. `python_calls.py` supplies its names for each contender, so all contenders run the same
 code.

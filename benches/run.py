@@ -127,7 +127,7 @@ class Bench:
             self.missing[f"{name}, {who}"] = reason
 
     def sections(self):
-        """Returns the recorded figures, by section, row and contender."""
+        """Returns the recorded figures as nested dictionaries, by section of the results table, row and contender."""
         found = {}
         for section, rows in SECTIONS.items():
             part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else section]
@@ -135,7 +135,7 @@ class Bench:
         return found
 
     def instructions(self):
-        """Counts the instructions per call of some rows with valgrind, and returns the counts by row and contender."""
+        """Counts the instructions per call of some benchmarks with valgrind. Returns the counts by row and contender."""
         if shutil.which("valgrind") is None:
             self.missing["instructions"] = "no valgrind"
             return {}

@@ -180,7 +180,7 @@ impl Rows {
     }
 }
 
-/// A session, and the library that the remote end has loaded, as a module.
+/// A session, and the module of the library that its remote end has loaded.
 struct Side {
     session: Ref<Session>,
     module: Module,
@@ -214,7 +214,7 @@ fn check<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     }
 }
 
-/// Measures calls and callbacks.
+/// Measures calls and callbacks over the session `side`.
 fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     let seal = if suffix.is_empty() { 0 } else { SEAL };
     let nop = side.function("nop")?;
@@ -263,8 +263,8 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a function that measures `count` calls. `body(n)` must run `n` iterations on each of four threads
-/// at the same time, so it is called with a quarter of `count`.
+/// Returns a function that measures `count` iterations. `body(n)` must run `n` iterations on each of four
+/// threads at the same time, so the function calls it with a quarter of `count`.
 fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     Box::new(move |count| {
         let start = Instant::now();

@@ -48,7 +48,7 @@ PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing
 
 
 def cargo_build(packages, release):
-    """Builds packages one by one, each with its own features, and yields their shared libraries."""
+    """Builds Cargo packages one by one, without unifying their features. Yields each one with its shared library."""
     if shutil.which("cargo") is None:
         raise SystemExit("anyfn: building needs cargo, of Rust 1.95 or later (https://rustup.rs), and there is none")
     # The stable ABI needs no information about an interpreter, and a changed PATH should not cause a rebuild.
@@ -88,7 +88,7 @@ def build(targets, release=True):
 
 
 def settings():
-    """Returns the settings in ``pyproject.toml`` by ``table.key``; older versions of Python have no parser for TOML.
+    """Returns the settings in ``pyproject.toml`` as a dict with keys ``table.key``. Python 3.10 cannot parse TOML.
 
     The file contains only strings and lists of strings, whose syntax is also that of Python.
     """
@@ -131,7 +131,7 @@ def metadata():
 
 
 def dist_info(tag):
-    """Returns the files of the wheel's folder ``.dist-info`` except ``RECORD``, as bytes by path."""
+    """Returns the files of the wheel's folder ``.dist-info`` except ``RECORD``, as a dict from path to content."""
     project = settings()
     name, scripts = project["project.name"], ""
     for key, target in project.items():
@@ -180,7 +180,7 @@ def needed_versions(library):
 
 
 def wheel_tag(libraries):
-    """Returns the wheel tag for Python 3.9 or later and the oldest C library that satisfies all libraries."""
+    """Returns the wheel tag for Python 3.9 or later and the oldest glibc with which all of ``libraries`` work."""
     versions = [
         tuple(int(part) for part in version[len("GLIBC_") :].split("."))
         for library in libraries
@@ -219,7 +219,7 @@ def write_wheel(folder, tag, files):
 
 
 def pack(folder, libraries):
-    """Packs a wheel of the package and ``libraries``, a dict by path in the package, and returns the wheel's name."""
+    """Packs a wheel of the package with ``libraries``, a dict from path to built file. Returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
     for target, library in libraries.items():
@@ -255,7 +255,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    """Writes the metadata of the wheel, for which no library has to be built."""
+    """Writes the metadata of the wheel. This does not need the built libraries."""
     for name, content in dist_info("cp39-abi3-linux").items():
         path = Path(metadata_directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -267,7 +267,7 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Raises ``UnsupportedOperation``: the libraries are built from the whole workspace."""
+    """Raises ``UnsupportedOperation``: a build needs the whole workspace, which a source archive would not contain."""
     raise UnsupportedOperation("anyfn has no source archives: install a wheel, or a checkout by `pip install bindings/python`")
 
 

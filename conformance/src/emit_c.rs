@@ -1,11 +1,12 @@
-//! Generates a C program that runs the corpus. The program includes `c/support.h`.
+//! Generates a C program that runs the conformance corpus (the test cases of this crate). The program
+//! includes `c/support.h`.
 
 use std::fmt::Write;
 
 use crate::{Corpus, Outcome, Value};
 
-/// Returns the source of a C program that runs the corpus. `begin` is the function of `c/support.h` that loads the
-/// library under test.
+/// Returns the source of a C program that runs all test cases of `corpus`. `begin` is the function of
+/// `c/support.h` that loads the library under test.
 ///
 /// # Errors
 /// Returns a message if a tensor has an element type that the corpus does not use.

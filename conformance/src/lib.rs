@@ -12,25 +12,25 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that must not change when it is passed to native code and back. It is passed through a native
-/// function and through a callback of the frontend.
+/// A value that must not change when it is passed to native code and back. It is passed once through a native
+/// function and once through a callback of the frontend.
 #[derive(Debug)]
 pub struct ValueCase {
-    /// Name of the case.
+    /// Name of the test case.
     pub name: String,
-    /// Value to pass.
+    /// Value that is passed to native code and back.
     pub value: Value,
 }
 
 /// A call of a global function and its expected outcome.
 #[derive(Debug)]
 pub struct CallCase {
-    /// Name of the case.
+    /// Name of the test case.
     pub name: String,
-    /// Names for values that the case computes before the call, in order. Its arguments may refer to the
-    /// names.
+    /// Values that the test case computes in this order before the call, each with a name. The arguments of
+    /// the call may refer to the names.
     pub bindings: Vec<(String, Value)>,
-    /// Name of the global function.
+    /// Name of the global function that the test case calls.
     pub function: String,
     /// Positional arguments of the call.
     pub args: Vec<Value>,
@@ -62,20 +62,20 @@ pub enum Outcome {
     Value(Value),
     /// Error that the call raises.
     Error {
-        /// Kind of the error, such as `TypeError`.
+        /// Kind of the expected error, such as `TypeError`.
         kind: String,
-        /// Complete message of the error.
+        /// Complete message of the expected error.
         message: String,
     },
 }
 
-/// All cases of the corpus.
+/// All test cases of the conformance corpus.
 #[derive(Debug)]
 pub struct Corpus {
-    /// Cases of `values.json`.
+    /// Test cases in `values.json`.
     pub values: Vec<ValueCase>,
-    /// Cases of `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and `tensors.json`. Cases that
-    /// define types come before those that use them.
+    /// Test cases in `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and
+    /// `tensors.json`. Cases that define types come before the cases that use those types.
     pub calls: Vec<CallCase>,
 }
 
@@ -89,7 +89,7 @@ impl Corpus {
     }
 }
 
-/// Reads the corpus of this source tree.
+/// Reads the conformance corpus from this source tree.
 ///
 /// # Errors
 /// Returns a message if a file cannot be read or a case is malformed.

@@ -1,8 +1,8 @@
-//! Values in the cases of the corpus, in a form that is independent of the frontends.
+//! Values in the test cases of the conformance corpus, in a form that is independent of the frontends.
 
 use serde_json::Value as Json;
 
-/// A value of the corpus, before a frontend converts it to a value of its language.
+/// A value in a test case, before a frontend converts it to a value of its language.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// None, written as `null`.
@@ -30,7 +30,7 @@ pub enum Value {
     Global(String),
     /// A callback of the frontend, written as `{"callback": "echo"}`.
     Callback(String),
-    /// The value to which the case has bound a name, written as `{"let": "name"}`.
+    /// Value to which the test case has bound a name, written as `{"let": "name"}`.
     Let(String),
     /// Result of a call of a global function, written as `{"call": ["function", ..]}`. The call must not
     /// fail.
@@ -51,11 +51,11 @@ pub enum Value {
     Shape(Vec<i64>),
     /// A tensor, written as `{"tensor": {..}}`.
     Tensor {
-        /// Name of the element type.
+        /// Name of the tensor's element type.
         dtype: String,
-        /// Extents of the dimensions.
+        /// Extents of the tensor's dimensions.
         shape: Vec<i64>,
-        /// Elements in row-major order, each as a float.
+        /// Elements of the tensor in row-major order, each as a float.
         data: Vec<f64>,
     },
 }
@@ -84,7 +84,7 @@ fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
 }
 
 impl Value {
-    /// Parses a value from its JSON form in a case.
+    /// Parses a value from its JSON form in a test case.
     ///
     /// # Errors
     /// Returns a message that shows the malformed value.

@@ -11,7 +11,7 @@ use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// Values by the names to which a case has bound them.
+/// Values to which a corpus case has bound names, by name.
 type Scope = BTreeMap<String, Any>;
 
 /// Converts a corpus value to a Rust value.

@@ -16,7 +16,7 @@ LIBRARIES = {}
 
 
 def library(target="llvm"):
-    """Returns a decorator for functions that create a module; a library of the same name is built from each module."""
+    """Returns a decorator for functions that create a module. Each module becomes a library named after its function."""
 
     def register(make):
         LIBRARIES[make.__name__] = (make, target)

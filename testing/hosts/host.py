@@ -45,7 +45,7 @@ def fail(_):
 
 
 def leases():
-    """Returns the leases that keep the plugin's library mapped as a string: each kind with its count, or ``none``."""
+    """Returns as a string the leases that keep the plugin's library mapped: each kind with its count, or ``none``."""
     for library in runtime.mapped_libraries():
         if library["file"] == PLUGIN:
             return " ".join(f"{what} {number}" for what, number in library["leases"].items()) or "none"

@@ -21,7 +21,7 @@ pub struct Account {
     /// Arbitrary data of the account.
     #[field(default = None)]
     pub note: Cell<Option<String>>,
-    /// Accounts that belong to this account.
+    /// Other accounts to which this account refers.
     #[field(default)]
     pub others: Cell<Array<Ref<Account>>>,
 }

@@ -24,9 +24,9 @@ const MINOR: u32 = 95;
 
 /// Origin of the standard library for AArch64.
 enum Library {
-    /// Installed, for example by rustup.
+    /// Library that is installed with the compiler, for example by rustup.
     Installed,
-    /// Built from its sources.
+    /// Library that Cargo builds from its sources.
     Built,
 }
 
@@ -41,7 +41,7 @@ fn library() -> Option<Library> {
     is_there.then_some(Library::Built)
 }
 
-/// Returns true if the compiler has the standard library for AArch64.
+/// Returns true if the standard library for AArch64 is installed with the Rust compiler.
 fn has_library() -> bool {
     let folder = Cmd::new("rustc").words("--print target-libdir --target").arg(TARGET).output();
     let folder = folder.unwrap_or_default();
@@ -49,7 +49,7 @@ fn has_library() -> bool {
     files.map(|file| file.file_name()).any(|name| name.to_string_lossy().starts_with("libstd-"))
 }
 
-/// Returns the reason why the command cannot be built for AArch64, if any.
+/// Returns the reason why the command `anyfn` cannot be built for AArch64, if any.
 pub(crate) fn not_built() -> Option<String> {
     if which(LINKER).is_none() {
         return Some(format!("no {LINKER} (`apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross`)"));

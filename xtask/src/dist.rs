@@ -61,7 +61,7 @@ pub(crate) fn command(run: &Run) -> Result<()> {
     copy(run, &paths::release_dir().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
 }
 
-/// Writes `dist/bin/anyfn-aarch64`, the command for boards.
+/// Writes `dist/bin/anyfn-aarch64`, the command `anyfn` for AArch64 boards.
 pub(crate) fn board_command(run: &Run) -> Result<()> {
     board::build(run, "release")?;
     copy(run, &board::program("release"), &dist_dir("bin")?.join("anyfn-aarch64"))

@@ -23,7 +23,7 @@ fn work_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Compiles the C programs against the release library.
+/// Compiles the C programs of the demonstration and links them to the release build of the library.
 pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     let lib_dir = paths::release_dir();
     for (source, program) in [(C_PROGRAM, "deploy_c"), (DENSE_C_PROGRAM, "dense_c")] {

@@ -16,7 +16,8 @@ struct Package {
     folder: String,
     /// Names of the workspace's packages that this package is built from.
     dependencies: Vec<String>,
-    /// Names of the workspace's packages that only this package's tests use.
+    /// Names of the workspace's packages that are development dependencies of this package, which its tests
+    /// use.
     test_dependencies: Vec<String>,
     /// True if the package has a library, so that it may have documentation tests.
     has_library: bool,
@@ -27,7 +28,7 @@ struct Package {
 pub(crate) struct Target {
     /// Root file of the target, relative to the project's root.
     pub(crate) file: String,
-    /// Option of Cargo that selects the targets of this kind.
+    /// Cargo option that selects targets of the same kind: `--lib` or `--bins`.
     option: &'static str,
     /// True if Cargo builds the target's unit tests.
     pub(crate) has_unit_tests: bool,

@@ -17,7 +17,7 @@ use crate::runner::Run;
 
 /// A fault that the test plants by appending `text` to a file.
 struct Fault {
-    /// Path of the file, relative to the project's root.
+    /// Path of the file to which the text is appended, relative to the project's root.
     file: String,
     text: &'static str,
     /// Name of the step that must find the fault.
@@ -33,7 +33,7 @@ impl Fault {
     }
 }
 
-/// Time limit of one test run in the copy of the project.
+/// Time limit of each run of `./x test` in the copy of the project into which faults are planted.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Appended text that makes the unit tests of a Rust target fail.
@@ -144,7 +144,7 @@ fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     run.cmd(Cmd::new("git").in_folder(copy).words("add ."))
 }
 
-/// Returns the paths of the files that a command of Git lists.
+/// Returns the paths of the files that a Git command lists.
 fn files(command: &str) -> Result<Vec<String>> {
     let list = Cmd::new("git").words(command).output()?;
     // A tracked file may be missing from the working tree.

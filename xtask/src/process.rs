@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::result::Result;
 
-/// A command that runs in the project's root.
+/// A command that runs in the project's root by default.
 pub(crate) struct Cmd {
     command: Command,
     shown: String,
@@ -50,7 +50,7 @@ impl Cmd {
         self
     }
 
-    /// Runs the command in another folder.
+    /// Sets the folder in which the command runs.
     pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self

@@ -25,7 +25,8 @@ const COMPILER: &str = "libanyfn_compiler.so";
 /// process, and the output lists skipped tests with their reasons.
 const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
 
-/// Test files that check the installation, the conformance corpus, and calls in both directions.
+/// Test files with which every wheel is tested. They check the installation, the conformance corpus, and
+/// calls between Python and native code in both directions.
 pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_install.py",
     "bindings/python/tests/test_conformance.py",
@@ -175,7 +176,8 @@ pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
     run.cmd(command()?.arg(file))
 }
 
-/// Returns a command that runs Python with the package importable and the paths of the other libraries in the environment.
+/// Returns a command that runs Python. Programs can import the package, and find the paths of the libraries
+/// for tests in environment variables.
 pub(crate) fn command() -> Result<Cmd> {
     Ok(command_of(paths::python().ok_or("no Python environment")?))
 }
@@ -197,7 +199,7 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     })
 }
 
-/// Arguments for all tests of the package.
+/// Arguments of pytest that select all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
 /// Test files that run with one version of Python only, because they compile many functions and do not depend

@@ -15,7 +15,7 @@ use crate::paths;
 use crate::result::Result;
 use crate::runner::Part;
 
-/// Folder of the test files.
+/// Folder of the Python package's test files.
 pub(crate) const FOLDER: &str = "bindings/python/tests";
 
 /// Test file that runs the conformance corpus, which is a separate step.
@@ -38,7 +38,8 @@ const BESIDE: &[&str] = &[
     ".x/setup",
 ];
 
-/// Paths that are inputs of a test file only if its text contains the last component of the path as a word.
+/// Paths that are inputs of a test file only if the file's text contains the last component of the path as a
+/// word.
 const NAMED: &[&str] = &["docs", "README.md", "examples", "conformance", "benches", "xtask/src/c_tests.rs"];
 
 /// Words that occur only in files that use the compiler.
@@ -56,7 +57,7 @@ const COMPILER_WORDS: &[&str] = &[
     "pytest.mark.compiler",
 ];
 
-/// A test file of the package.
+/// A test file of the Python package.
 pub(crate) struct TestFile {
     pub(crate) name: String,
     /// True if the file loads the compiler.
@@ -65,7 +66,7 @@ pub(crate) struct TestFile {
     paths: Vec<String>,
 }
 
-/// The test files of the package.
+/// The test files of the Python package.
 struct TestFiles {
     files: Vec<TestFile>,
     /// Paths of the files in the folder that are not test files, such as `conftest.py`. They are inputs of
@@ -152,7 +153,8 @@ fn read_text(file: &Path) -> Result<String> {
     Ok(fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?)
 }
 
-/// Returns the names of a Python file and of all Python files that it names, directly or through other files.
+/// Returns the names of a Python file and of all Python files whose names occur in it, directly or through
+/// other files.
 fn used_files<'a>(name: &'a str, texts: &BTreeMap<&'a str, Text>) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
     let mut open = vec![name];

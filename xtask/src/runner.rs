@@ -25,7 +25,7 @@ use crate::result::Result;
 /// Time limit of each command that `./x test` runs. No command takes that long, even on a slow machine that
 /// must build everything, unless a test hangs.
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Time limit of each command that another task than `./x test` runs.
+/// Time limit of each command that tasks other than `./x test` run.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Function that returns the reason why a step cannot run on this machine, or `None` if it can run.
@@ -33,7 +33,7 @@ type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
 type Action = Box<dyn Fn(&Run, &Due) -> Result<()> + Send + Sync>;
 type Parts = Box<dyn Fn() -> Result<Vec<Part>> + Send + Sync>;
 
-/// One step of a command.
+/// One step of a command of `./x`.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     unavailable: Unavailable,
@@ -53,7 +53,8 @@ enum When {
     Always,
     /// Runs if one of these inputs has changed since the step last passed.
     Changed(Inputs),
-    /// Runs the parts whose inputs have changed since they last passed. The function returns all parts.
+    /// Runs the parts whose inputs have changed since they last passed. The function in this variant returns
+    /// all parts of the step.
     PartsChanged(Parts),
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Part {
     pub(crate) name: String,
     /// All inputs that determine the result of the part.
     pub(crate) inputs: Inputs,
-    /// Inputs of this part without those of its dependencies, or `None` if the two are not distinguished.
+    /// Inputs of this part without those of its dependencies, or `None` if they are not listed separately.
     own: Option<Inputs>,
 }
 
@@ -71,8 +72,8 @@ pub(crate) struct Part {
 pub(crate) struct Due {
     /// Names of the parts to run in full.
     pub(crate) parts: Vec<String>,
-    /// Names of the parts of which only dependencies have changed. The action may omit some checks of these
-    /// parts. Used only in a quick run; otherwise these parts are in `parts`.
+    /// Names of the parts that have not changed themselves, but whose dependencies have. The step's action
+    /// may omit some checks of these parts. Used only in a quick run; otherwise these parts are in `parts`.
     pub(crate) dependents: Vec<String>,
     /// Number of parts of the step, including those that need not run.
     count: usize,
@@ -80,7 +81,7 @@ pub(crate) struct Due {
     stamps: Vec<(PathBuf, String)>,
 }
 
-/// Context in which an action runs its commands.
+/// Context in which a step's action runs its commands.
 pub(crate) struct Run {
     log: PathBuf,
     /// File to which each skipped test appends a line.
@@ -96,16 +97,16 @@ enum Outcome {
     Failed(String),
 }
 
-/// Options of a run.
+/// Options with which `./x` runs steps.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Options {
     /// True to run steps even if their inputs have not changed.
     pub(crate) all: bool,
-    /// True to show all output.
+    /// True to show the output of all steps, not only of the steps that fail.
     pub(crate) verbose: bool,
     /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
-    /// True to omit some checks of the parts of which only dependencies have changed.
+    /// True to omit some checks of parts that have not changed themselves, but whose dependencies have.
     pub(crate) quick: bool,
 }
 
@@ -205,7 +206,7 @@ impl Step {
         self.uses
     }
 
-    /// Returns the parts of the step. A step that was not created in parts has a single part without a name.
+    /// Returns the parts of the step. A step that is not divided into parts has a single part without a name.
     /// A step that always runs, whatever its inputs, has no parts.
     ///
     /// # Errors
@@ -245,7 +246,7 @@ impl Part {
 enum Freshness {
     Unchanged,
     Changed,
-    /// Only inputs of the part's dependencies have changed.
+    /// The part itself has not changed, but inputs of its dependencies have.
     DependsOnChanged,
 }
 

@@ -26,8 +26,8 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths outside of all packages that some Rust tests use. Each element consists of a string that occurs in
-/// the sources of exactly the packages that use the path, and the path.
+/// Paths outside of all packages that some Rust tests use. Each element consists of a string and a path.
+/// Exactly the packages whose sources contain the string use the path.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -49,7 +49,8 @@ const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
-/// Paths of the sources that determine the public items of the crate `anyfn` and the list of them.
+/// Paths of the sources from which the public items of the crate `anyfn` come, and of the list with which
+/// these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
 /// Test file that runs the conformance corpus.
@@ -424,8 +425,8 @@ fn is_beside_peer(file: &str) -> bool {
     file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Returns a part for each package. Its inputs without dependencies are the package's folder and the result
-/// of `inputs` for the package's name and folder.
+/// Returns a part for each package. The inputs of a part, without those of its dependencies, are the
+/// package's folder and the result of `inputs` for the package's name and folder.
 fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {

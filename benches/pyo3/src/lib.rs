@@ -1,4 +1,5 @@
-//! The benchmark rows of `python_calls.py` as a PyO3 extension in idiomatic PyO3. `extensions.py` builds it.
+//! The benchmarks of `python_calls.py` for PyO3: an extension module in idiomatic PyO3. `extensions.py`
+//! builds it.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-/// Returns the nanoseconds per iteration of `body`.
+/// Calls `body` `n` times and returns the average time per call in nanoseconds.
 fn per_call(n: u64, mut body: impl FnMut() -> PyResult<()>) -> PyResult<f64> {
     let start = Instant::now();
     for _ in 0..n {

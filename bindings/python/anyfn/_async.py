@@ -42,7 +42,7 @@ class _Call(_core.CallToken):
     __slots__ = ("function", "args", "kwargs", "context", "loop", "future", "inner")
 
     def give_up(self, code):
-        """Signals the thread that runs the call to stop; ``code`` is the reason."""
+        """Asks the thread that executes the call to stop; ``code`` is the reason."""
         self.stop(code)
         inner = self.inner
         if inner is not None:

@@ -57,7 +57,7 @@ def _deepcopy(self, memo):
 
 
 class _Node:
-    """Representation of a native container while it is pickled."""
+    """Wrapper through which a container is pickled, so that repeated references to the container are pickled once."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -99,7 +99,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Reduces an Array or Map for pickling. A container with a single owner occurs only once, so it needs no ``_Node``."""
+    """Reduces an Array or Map for pickling. One with a single owner is pickled only once, so it needs no ``_Node``."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)

@@ -1,4 +1,4 @@
-"""Conversions between Python classes and native types that users define: ``register_converter``."""
+"""User-defined conversions between Python classes and native types: ``register_converter``."""
 
 from . import _core
 from ._reflection import type_info
@@ -99,7 +99,7 @@ def remove_converter(cls: "type[Any]") -> None:
 
 
 def _key_of(cls):
-    """Returns the index and key of the native type to which instances of a class are converted, or None."""
+    """Returns type index and type key of the native type to which instances of a class are converted, or None."""
     for base in cls.__mro__:
         if base in _KEYS:
             return _KEYS[base]

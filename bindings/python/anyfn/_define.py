@@ -59,7 +59,7 @@ def field(
     structural: "_FieldStructural" = None,
     doc: "Optional[str]" = None,
 ) -> "Any":
-    """Returns the options of a field: its default, and its treatment by constructor, ``repr`` and comparisons.
+    """Returns the options of a field: its default, and how constructor, ``repr`` and comparisons treat the field.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Names")
@@ -238,7 +238,7 @@ def _replace(self, /, **changes):
 
 
 def _compare(cls, order, hashed):
-    """Adds to a class methods that compare instances by their fields, except methods that the class already defines."""
+    """Adds methods for comparison by fields to a class, and keeps the methods that the class itself defines."""
     # Python sets this to None in a class that defines `__eq__`.
     own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]
@@ -362,7 +362,7 @@ _OF_ABI = {_core.Object: (64, "ffi.Object"), _core.PackedFunc: (68, "ffi.Functio
 
 
 def _element(annotation, cls, key):
-    """Returns the schema of the type that the annotation of a container's elements names.
+    """Returns the schema of a container's element type, which is given as an annotation.
 
     The schema is informative and not checked: containers accept all values.
     """

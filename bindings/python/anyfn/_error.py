@@ -55,7 +55,7 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def context(self) -> "Any":
-        """Map of further details, or None."""
+        """Map of further details of the error, or None."""
         return _core.error_objects(self)[1]
 
     @property
@@ -75,12 +75,12 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def expected(self) -> "Optional[str]":
-        """Expected type, such as ``Array<int>``, or None."""
+        """Expected type of the wrong value, such as ``Array<int>``, or None."""
         return self._detail("expected")
 
     @property
     def got(self) -> "Optional[str]":
-        """Actual type, or None."""
+        """Actual type of the wrong value, or None."""
         return self._detail("got")
 
     def _detail(self, key):

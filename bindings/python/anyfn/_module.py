@@ -330,7 +330,7 @@ class Watch:
         self._watch = module
 
     def poll(self) -> bool:
-        """Loads a newer usable build of the file, if any, and returns true in that case. Lookups and calls do the same."""
+        """Loads a newer usable build of the file and returns true, if there is one. Lookups and calls check the file, too."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self) -> "Module":
@@ -344,7 +344,7 @@ class Watch:
 
     @property
     def problem(self) -> "Optional[str]":
-        """Reason why the build that the last check found in the file is not used, or None."""
+        """Reason why the last check rejected the file's current build, or None if it accepted the build."""
         return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
 
     @property

@@ -124,7 +124,7 @@ def _has_constructor(cls):
 
 
 def _tell_constructor(cls, index):
-    """Sets the constructor of a class that was created for a type; called by the extension module.
+    """Sets the constructor of ``cls``, the class of the native type ``index``; called by the extension module.
 
     The constructor is the one that the type registered, or None.
     """

@@ -67,7 +67,7 @@ class Profile:
 
     @property
     def dropped(self) -> int:
-        """Number of calls that are missing from the timeline because its limit was reached. The table covers all calls."""
+        """Number of calls missing from the timeline, because it was full or because too many threads made calls."""
         return self._result().dropped
 
     def functions(self, sort: str = "self") -> list[dict[str, Any]]:

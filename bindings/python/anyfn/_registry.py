@@ -62,7 +62,7 @@ def remove_global_func(name: str) -> bool:
 
 
 def convert(value: "Any") -> "Any":
-    """Converts a value in the same way as an argument of a native function.
+    """Converts a value as if it were passed to a native function.
 
     A callable becomes a PackedFunc, a list an Array, and an array of another library a Tensor. The memory of an array is
     shared; lists and dicts are copied recursively. Raises ``TypeError`` or ``OverflowError`` with

@@ -37,7 +37,7 @@ _VALUE, _VALUE_AND_REGION, _VALUE_AND_TOOL, _ALL = range(4)
 
 
 class WalkResult:
-    """Results of a callback of ``structural_walk``: continue, or skip the children (only with ``order="pre"``)."""
+    """Values that a ``structural_walk`` callback may return: continue, or skip the children (with ``order="pre"``)."""
 
     ADVANCE = 0
     SKIP = 1
@@ -52,7 +52,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """Result by which a callback ends a walk or visit, which then returns this object; ``value`` is any value."""
+    """Object that a callback returns to end a walk or visit. The walk returns the same object; ``value`` is any value."""
 
     def __init__(self, value: "Any" = None) -> None:
         self.__init_handle_by_constructor__(_interrupt, value)
@@ -79,7 +79,7 @@ class StructuralVisitor(_core.Object):
         return _visitor_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` it stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _visitor_with_region(self, kind, callback)
 
 
@@ -108,7 +108,7 @@ class StructuralMutator(_core.Object):
         return _mutator_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` it stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _mutator_with_region(self, kind, callback)
 
 
@@ -220,7 +220,7 @@ def _order(order, what):
 
 
 def _entries(callbacks, extra, name):
-    """Returns three native arguments for each callback: a type index, the form of its arguments, and the function."""
+    """Returns three native arguments for each callback: a type index, a code for the parameters, and the function."""
     kind = type(callbacks)
     if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]) and not isinstance(callbacks[0], (tuple, list)):
         return [_type_index(callbacks[0], name), extra, callbacks[1]]

@@ -153,7 +153,7 @@ class AccessPath(_core.Object):
         return _method("_array_item", self, index)
 
     def map_item(self, key: "Any") -> "AccessPath":
-        """Returns this path extended by the entry of ``key``."""
+        """Returns this path extended by the map item whose key is ``key``."""
         return _method("_map_item", self, key)
 
     def is_prefix_of(self, other: "AccessPath") -> bool:

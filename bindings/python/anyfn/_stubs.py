@@ -328,7 +328,7 @@ def _title(path: str) -> str:
 
 
 def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
-    """Returns the source of the module that a stub of the registry describes. The module looks up functions on import."""
+    """Returns the source of a Python module that looks up global functions on import; ``stub`` generates its type stub."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     lines = [HEADER, _docstring(_title(path), "") + "\n"]
@@ -340,7 +340,7 @@ def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
 
 
 def module_runtime(space: Namespace, library: str, title: str) -> str:
-    """Returns the source of the module that a stub of a library describes. The module loads the library on import."""
+    """Returns the source of a Python module that loads a library on import; ``stub`` generates its type stub."""
     names = python_names(space.functions)
     lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([library])]
     lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
@@ -387,7 +387,7 @@ def registry_files(
 
 
 def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
-    """Returns the stub ``file`` for a library's functions, and its module if ``runtime``, as text by path."""
+    """Returns a dict from path to source: a library's stub and, if ``runtime``, the module that the stub describes."""
     space = of_module(module)
     title = f"Functions of {os.path.basename(library)}."
     files = {file: stub(space, title)}

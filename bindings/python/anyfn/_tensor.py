@@ -77,7 +77,7 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def device(self) -> "_device":
-        """Device of the memory."""
+        """Device whose memory holds the elements."""
         return _core.tensor_info(self)[3]
 
     @property

@@ -246,7 +246,7 @@ class device(_core.Word):
 
     @property
     def compute_version(self) -> "Optional[str]":
-        """Version of the instruction set."""
+        """Version of the device's instruction set."""
         return _attribute(self, 4)
 
     @property
@@ -256,12 +256,12 @@ class device(_core.Word):
 
     @property
     def api_version(self) -> "Optional[int]":
-        """Version of the driver interface."""
+        """Version of the driver's programming interface."""
         return _attribute(self, 11)
 
     @property
     def driver_version(self) -> "Optional[str]":
-        """Version of the driver."""
+        """Version of the device's driver."""
         return _attribute(self, 12)
 
     @property

@@ -284,7 +284,7 @@ def connect(host: str, port: int, key: Optional[str] = None, timeout: Optional[f
 
 
 def local() -> Session:
-    """Returns a session with this process itself, with the same objects, errors and limits as with another machine."""
+    """Returns a session with this process itself, which has the same errors and limits as a session with another machine."""
     return _core.get_global_func("rpc.local", False)()
 
 

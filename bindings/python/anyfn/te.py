@@ -88,7 +88,7 @@ def placeholder(
     dtype: Union[str, _DType] = "float32",
     name: str = "placeholder",
 ) -> Tensor:
-    """Returns an input tensor, which the caller of the function passes."""
+    """Returns an input tensor, which the caller of the compiled function passes."""
     return _call.placeholder(_shape(shape), dtype, name)
 
 

@@ -157,7 +157,7 @@ class PrimExpr(_Operators, _Text, Object):
 
 
 def _node(key, base=PrimExpr):
-    """Registers and returns the class of a node type."""
+    """Creates, registers and returns the Python class of an IR node type."""
     name = key.rpartition(".")[2]
     return register_object(key)(type(name, (base,), {"__module__": __name__}))
 
@@ -351,7 +351,7 @@ class Schedule(Object):
 
 @functools.cache
 def _step(name):
-    """Returns the native method of a schedule step, for a step whose Python method the class overrides."""
+    """Returns the native method of the schedule step ``name``, for a Python method that overrides the step."""
     return type_info("tir.Schedule").method(name).function
 
 
@@ -415,7 +415,7 @@ def parse(text: str) -> Union[PrimFunc, IRModule]:
 
 
 def interpret(func: PrimFunc, *args: Any) -> None:
-    """Interprets a function without compiling it, and checks each step; ``args`` are those of the compiled function.
+    """Interprets a function and checks each operation for errors; ``args`` are the arguments of the compiled function.
 
     The error for an element that is out of bounds or has no value names the buffer, the element and the values of the
     loop variables.

@@ -522,7 +522,7 @@ class Schedule(Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def reverse_compute_at(self, block: str, loop: Var) -> None:
-        """Moves a block into a loop that contains the producer of its input, behind the producer. In each iteration, the
+        """Moves a block into a loop that contains the producer of its input, after the producer. In each iteration, the
         block then uses the elements that were computed in the same iteration. The block gets new loops.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.

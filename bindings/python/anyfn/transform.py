@@ -134,7 +134,7 @@ def names() -> list[str]:
 
 
 def default_pipeline() -> Pipeline:
-    """Returns a new default pipeline, whose passes schedule and lower functions for code generation; it can be changed."""
+    """Returns a new default pipeline, which can be modified. Its passes schedule and lower functions for code generation."""
     return _call.default_pipeline()
 
 

@@ -27,32 +27,32 @@ pub(crate) enum At<'a> {
     Value,
     /// Field of an object whose type is defined in Python.
     Field {
-        /// Name of the class.
+        /// Name of the object's Python class.
         class: &'a str,
         /// Name of the field.
         name: &'a str,
     },
     /// Element of a sequence.
     Item {
-        /// Position of the sequence.
+        /// Position of the sequence that contains the element.
         of: &'a At<'a>,
         /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,
-        /// Index of the element.
+        /// Index of the element in the sequence.
         index: usize,
     },
     /// Value of a mapping.
     Entry {
-        /// Position of the mapping.
+        /// Position of the mapping that contains the value.
         of: &'a At<'a>,
         /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,
-        /// Key of the value.
+        /// Key under which the mapping contains the value.
         key: Obj<'a>,
     },
     /// Key of a mapping.
     Key {
-        /// Position of the mapping.
+        /// Position of the mapping that contains the key.
         of: &'a At<'a>,
         /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,

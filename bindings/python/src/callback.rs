@@ -80,8 +80,8 @@ thread_local! {
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reports a call to the call observer, and makes the call through [`safe_call`], so that calls are
-/// implemented only once.
+/// Makes a call through [`safe_call`], and reports the beginning and the end of the call to the call
+/// observer.
 ///
 /// # Safety
 /// The conditions of [`safe_call`] apply, and the GIL must be held.

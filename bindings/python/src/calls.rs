@@ -28,7 +28,8 @@ struct ActiveArray {
     /// Id of the thread that makes the call. Ids are never reused, because a greenlet may still wait in a
     /// call after its thread has ended.
     thread: u64,
-    /// Address of the tensor description that native code received. It is compared and never dereferenced.
+    /// Address of the `DLTensor` that describes the array to native code. It is compared and never
+    /// dereferenced.
     view: *const DLTensor,
     /// The array, a borrowed reference. The caller keeps it alive until the call returns, even while the greenlet
     /// that makes the call is not running.
@@ -36,9 +37,9 @@ struct ActiveArray {
 }
 
 struct Calls {
-    /// Number of the entry that was added most recently, even if that entry has been removed.
+    /// Number of the array that was added to the record most recently, even if that array has been removed.
     last: u64,
-    /// Entries in the order of their numbers.
+    /// Arrays that are arguments of calls in progress, in ascending order of their numbers.
     entries: Vec<ActiveArray>,
 }
 
@@ -59,18 +60,19 @@ unsafe fn with<R>(body: impl FnOnce(&mut Calls) -> R) -> R {
     body(unsafe { &mut *CALLS.0.get() })
 }
 
-/// Entries that one call has added to the record of array arguments, until [`Listed::end`] removes them.
+/// Arrays that one call has added to the record of array arguments, until [`Listed::end`] removes them.
 pub(crate) struct Listed {
-    /// Number of the first entry. The entries have consecutive numbers.
+    /// Number of the first array that the call has added to the record. The arrays of a call have consecutive
+    /// numbers.
     first: u64,
     count: usize,
 }
 
 impl Listed {
-    /// An empty set of entries.
+    /// An empty set of arrays, for a call that has added none to the record.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Adds an entry to the record for each argument whose value is a tensor description. The caller must
+    /// Adds to the record each argument whose value is a tensor description (`DLTensor`). The caller must
     /// keep these arguments alive until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
@@ -102,7 +104,8 @@ impl Listed {
         unsafe { with(list) }
     }
 
-    /// Removes the entries of a call. `_arguments` must be the arguments for which [`Listed::begin`] added the entries.
+    /// Removes the arrays of a call from the record. `_arguments` must be the arguments that
+    /// [`Listed::begin`] received.
     #[inline]
     pub(crate) fn end(&mut self, _arguments: &[Obj<'_>]) {
         let count = std::mem::take(&mut self.count);
@@ -124,8 +127,9 @@ impl Listed {
     }
 }
 
-/// Returns the number and the array of this thread's newest entry with a number below `number` and a
-/// description at the address `view`. If `view` is NULL, any description matches.
+/// Finds the array that this thread added most recently before the array with the number `number`. If `view`
+/// is not NULL, considers only arrays whose tensor description is at that address. Returns the array's number
+/// and the array.
 #[inline]
 fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
     // SAFETY: the GIL is held, as everywhere that Python objects are handed out.

@@ -14,7 +14,7 @@ use anyfn::Error;
 use crate::error;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 
-/// Memory layout of a token, an instance of `CallToken` (`call_token.rs`).
+/// Memory layout of an instance of `CallToken` (`call_token.rs`), the token of a call that can be stopped.
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
@@ -29,7 +29,7 @@ pub(crate) const CANCELLED: i32 = 1;
 /// State of a call whose deadline has passed.
 pub(crate) const TOO_LATE: i32 = 2;
 
-/// Python function by which [`finish`] runs a coroutine to completion.
+/// Python function that [`finish`] calls to run a coroutine to completion.
 static FINISH: Global = Global::new();
 
 thread_local! {
@@ -46,7 +46,7 @@ fn innermost() -> *const Layout {
     found.ok().flatten().unwrap_or(ptr::null())
 }
 
-/// Sets the Python function by which [`finish`] runs a coroutine to completion.
+/// Sets the Python function that [`finish`] calls to run a coroutine to completion.
 pub(crate) fn set_finish(function: Obj<'_>) {
     FINISH.set(function.to_own());
 }
@@ -90,7 +90,7 @@ pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
 }
 
 /// Guard that adds a token to the calls in progress on this thread, and removes the token when dropped. It
-/// contains the number of the token's entry.
+/// contains the number under which the token is stored.
 pub(crate) struct Running(u64);
 
 impl Running {

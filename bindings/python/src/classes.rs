@@ -29,12 +29,12 @@ static TYPES: Global = Global::new();
 /// the base.
 type MakeClass = fn(TypeInfo, Obj<'_>) -> Res<Own>;
 
-/// Pointer to `fields::make_class`, set by [`init`]. The function belongs to a higher layer, because the
-/// attributes of the classes that it makes convert values in both directions.
+/// Pointer to the function `fields::make_class`, set by [`init`]. It is not called directly, because `fields`
+/// depends on this module.
 static MAKE_CLASS: OnceLock<MakeClass> = OnceLock::new();
 
-/// Creates the empty tables of this module. `make_class` makes the classes of types for which no class is
-/// registered.
+/// Creates the empty dictionaries between types and classes. `make_class` makes the classes of types for
+/// which no class is registered.
 pub(crate) fn init(make_class: MakeClass) -> Res<()> {
     for table in [&REGISTERED, &TYPES] {
         if table.try_get().is_none() {

@@ -18,8 +18,8 @@ use crate::py::{self, Obj, Own, PyObject, Res, names};
 use crate::scratch::WORDS;
 use crate::{classes, error, function, gil, object, packed, plan, record, types};
 
-/// Maximum number of arguments with which a constructor is called directly. With more arguments, the
-/// constructor is called like any Python callable.
+/// Maximum number of arguments that are passed to a constructor without `PyObject_Call`. With more arguments,
+/// the constructor is called like any Python callable.
 const INLINE: usize = 8;
 
 /// Implements `__new__`: makes an instance without a native object. `__init__` provides the native object later.
@@ -199,8 +199,8 @@ fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Stores `made` as the native object of an instance. Raises an exception if the instance already has a native
-/// object, or if its class must not represent objects of this type.
+/// Stores `made` as the native object of an instance. Raises an exception if the instance already has a
+/// native object, or if its class must not represent objects of the type of `made`.
 fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
     if !classes::fits(this.type_ptr(), made.type_index())? {
         return misfit(this, &made);
@@ -226,7 +226,7 @@ fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
 }
 
 /// Raises `RuntimeError` if `__init__` is called again on an initialised instance of a class that is defined
-/// in Python. Does nothing for an instance of another class.
+/// in Python. Does nothing if the class represents a type that is defined in native code.
 #[cold]
 fn made_already(this: Obj<'_>) -> Res<()> {
     if record::record_of_object(object::handle_unchecked(this)).is_none() {

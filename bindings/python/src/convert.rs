@@ -38,7 +38,7 @@ pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
 /// Converter of the instances of a class to native values.
 pub(crate) struct ToNative {
     function: Own,
-    /// Index of the type that the native value must have.
+    /// Index of the type that the result of the converter must have.
     pub(crate) promised: i32,
 }
 
@@ -108,8 +108,8 @@ pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
         .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.obj().is_none()))
 }
 
-/// Converts a native object with the converter of `class`, its Python class. While a converter to native values runs
-/// on this thread, returns the instance of `class` instead.
+/// Converts a native object with the converter of `class`, its Python class. While a converter to native
+/// values runs on this thread, returns the object as an instance of `class` instead.
 #[cold]
 pub(crate) fn from_native(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
     let made = object::wrap_as(class, object)?;

@@ -62,7 +62,7 @@ struct FieldSpec<'a> {
     doc: String,
     /// Combination of `kTVMFFIFieldFlagBit*` flags.
     flags: i64,
-    /// Kind of default: 0 for none, 1 for a value, 2 for a factory.
+    /// Kind of the field's default: 0 for no default, 1 for a value, 2 for a factory that makes the value.
     state: i64,
     default: Obj<'a>,
 }

@@ -1,5 +1,5 @@
-//! Exchange of arrays with other libraries through DLPack: the Python protocol with its capsules, and the faster
-//! table of C functions.
+//! Exchange of arrays with other libraries through DLPack, by either of two interfaces: the method
+//! `__dlpack__`, which returns capsules, and the faster table of C functions.
 //!
 //! A class may provide the table as `__dlpack_c_exchange_api__`. An argument is then described on the stack of the
 //! call, without a capsule and without reference counting. `Tensor` also provides such a table, so other libraries can
@@ -302,7 +302,7 @@ fn as_int(object: Obj<'_>) -> Res<i64> {
     })
 }
 
-/// Takes the tensor out of a DLPack capsule and renames the capsule accordingly.
+/// Takes the tensor out of a DLPack capsule. Renames the capsule, which marks it as used.
 pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // This may read the function's signature and so run Python code, which might take the tensor. It therefore comes first.
     let may_be_read_only = at.is_only_read();
@@ -514,7 +514,8 @@ unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_v
 }
 
 /// Allocates a tensor of the runtime with the shape, data type and device of `like`. `Tensor::empty` is
-/// unsuitable because it requests memory from the caller's framework, which is this extension.
+/// unsuitable: it requests memory from the caller's framework, and here the caller's framework is this
+/// extension.
 fn new_tensor(like: &anyfn::TensorView<'_>) -> anyfn::Result<Tensor> {
     let shape = anyfn::Shape::from(like.shape());
     let function = anyfn::registry::get("runtime.TVMTensorAllocWithScope")?;

@@ -26,7 +26,8 @@ struct Field {
     type_index: i32,
     offset: usize,
     told: reflection::Field,
-    /// Setter of the field, if the setter is a function object. Such a setter never changes.
+    /// Setter of the field, if the type registered a function object as the setter instead of a C function
+    /// pointer.
     setter: Option<PackedFunc>,
 }
 

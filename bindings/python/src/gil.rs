@@ -164,7 +164,7 @@ static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {
-    /// Begins a use of native objects. The caller must hold the GIL.
+    /// Begins a use of native objects without owned references to them. The caller must hold the GIL.
     #[inline(always)]
     pub(crate) fn begin() -> Use {
         IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -119,8 +119,8 @@ fn api() -> Option<&'static Api> {
     unsafe { api.as_ref() }
 }
 
-/// Returns an object that identifies the running greenlet. Returns `None` for the main greenlet, whose stack a thread
-/// uses even before the module is imported.
+/// Returns an object that identifies the running greenlet. Returns `None` for the main greenlet, which runs
+/// on the thread's own stack.
 fn running(api: &Api) -> Option<Own> {
     // SAFETY: the GIL is held; the module's function takes no arguments and returns a new reference, or NULL with an
     // exception set.

@@ -21,9 +21,9 @@ use crate::py::{self, Obj, Own, PyObject, Res};
 pub(crate) enum Lender {
     /// No additional owner: the Python object itself owns the memory.
     Object,
-    /// A DLPack tensor that the object has exported.
+    /// A DLPack tensor that the Python object has exported.
     DLPack(*mut DLManagedTensorVersioned),
-    /// A buffer that the object has exported.
+    /// A buffer that the Python object has exported.
     Buffer(Export),
     /// A Python object that owns the memory. The tensor covers only a part of it and therefore does not
     /// represent the object.
@@ -39,7 +39,7 @@ struct OwnedTensor {
     /// Owned reference to the Python object that the tensor represents, or to None.
     object: *mut PyObject,
     lender: Lender,
-    /// Shape and strides, to which `tensor` points.
+    /// Shape and strides of the tensor, to which the pointers in `tensor` refer.
     words: Box<[i64]>,
 }
 

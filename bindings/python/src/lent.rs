@@ -32,10 +32,11 @@ pub(crate) struct Loans(Vec<BorrowedArgs>);
 struct BorrowedArgs {
     /// Description of the borrowed tensor, valid until the callback returns.
     view: *const DLTensor,
-    /// Python object that the callback receives for the tensor. The call holds a reference to it.
+    /// Python object that the callback receives for the borrowed tensor. The call holds a reference to it.
     object: *mut PyObject,
     copy: Tensor,
-    /// Bytes of the copy before the callback ran; empty if changes are never written back.
+    /// Bytes of the copy that the callback receives, as they were before the callback ran. Empty if changes
+    /// to the copy are never written back.
     before: Vec<u8>,
 }
 
@@ -104,8 +105,8 @@ impl Loans {
     }
 
     /// Writes the changes of the callback back to the borrowed memory. Raises an exception if the callback
-    /// returned or kept one of the tensors. `args` are the arguments of the callback. `result` is the result of
-    /// the callback, and is returned if no error occurs.
+    /// returned or kept one of the borrowed tensors. `args` are the arguments of the callback. `result` is
+    /// the result of the callback, and is returned if no error occurs.
     #[cold]
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);
@@ -164,7 +165,7 @@ impl BorrowedArgs {
             && view.strides() == other.strides()
     }
 
-    /// Writes the changed bytes to the borrowed memory.
+    /// Writes to the borrowed memory those bytes that the callback has changed.
     fn write_back(&self) -> anyfn::Result<()> {
         if self.before.is_empty() {
             return Ok(());
@@ -202,8 +203,8 @@ impl BorrowedArgs {
         Ok(())
     }
 
-    /// Returns true if the callback has kept the tensor: references to it, or to an object made from it, exist
-    /// besides those of the call.
+    /// Returns true if the callback has kept the tensor, that is, if references to it, or to an object made
+    /// from it, exist besides the references that the call itself holds.
     fn is_kept(&self, loans: &[BorrowedArgs]) -> bool {
         // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };
@@ -213,8 +214,8 @@ impl BorrowedArgs {
         python_count > 1 || self.copy.as_object().use_count() > own as _
     }
 
-    /// Replaces the native tensor in the argument by an empty one, because a tensor that the callback has kept must
-    /// not be mistaken for the borrowed tensor.
+    /// Replaces the native tensor of the argument's Python object by an empty one, because a tensor that the
+    /// callback has kept must not be mistaken for the borrowed tensor.
     fn detach(&self) {
         let (mut shape, mut strides) = ([0i64], [1i64]);
         let mut dl = *self.copy.view().as_dl();
@@ -234,7 +235,7 @@ impl BorrowedArgs {
 struct ElementAddresses<'a> {
     address: *mut u8,
     shape: &'a [i64],
-    /// Strides in bytes.
+    /// Strides of the tensor, in bytes.
     strides: Vec<i64>,
     index: Vec<i64>,
 }

@@ -28,19 +28,20 @@ use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 pub(crate) struct CallFrame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
-    /// Number of values that are set in `values`.
+    /// Number of arguments converted so far. Their native values are the first elements of `values`.
     count: usize,
-    /// True if at least one value is owned or is an array view, so that work remains at the end of the call.
+    /// True if at least one argument's native value is owned or is an array view, so that work remains at the
+    /// end of the call.
     busy: bool,
-    /// Bit mask of the owned values: bit `i` is set if value `i` is owned.
+    /// Bit mask of the owned native values: bit `i` is set if the value of argument `i` is owned.
     owned: u64,
-    /// Owned values with an index of 64 or more.
+    /// Owned native values of the arguments with an index of 64 or more.
     owned_more: Vec<Any>,
     views: Scratch<'a>,
-    /// Allocator and stream of an argument's library, set for the duration of the call.
+    /// Allocator and stream of the array library that owns an argument, set for the duration of the call.
     environment: Option<Environment>,
-    /// Entries that this call has added to the record of calls in progress (`calls.rs`), one for each array
-    /// argument. They exist while native code may see the descriptions of the arrays.
+    /// Array arguments that this call has added to the record of arrays in `calls.rs`. They stay in the
+    /// record while native code may see the descriptions of the arrays.
     listed: Listed,
     /// Guard for the use of native objects that only the arguments keep alive. It exists until the end of the call.
     _use: gil::Use,
@@ -70,7 +71,7 @@ impl<'a> CallFrame<'a> {
         }
     }
 
-    /// Appends a value that owns nothing.
+    /// Appends a native value that owns nothing to the arguments of the call.
     #[inline(always)]
     fn push(&mut self, value: TVMFFIAny) {
         self.values[self.count] = MaybeUninit::new(value);
@@ -82,7 +83,8 @@ impl<'a> CallFrame<'a> {
         self.push(TVMFFIAny::from_bits(type_index, bits));
     }
 
-    /// Appends a borrowed reference to a native object. The Python argument from which it comes keeps the object alive.
+    /// Appends a borrowed reference to a native object to the arguments of the call. The Python argument from
+    /// which it comes keeps the object alive.
     #[inline(always)]
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
         // SAFETY: the object is valid.
@@ -90,7 +92,7 @@ impl<'a> CallFrame<'a> {
         self.push(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } });
     }
 
-    /// Appends an owned value, which is released at the end of the call.
+    /// Appends an owned value to the arguments of the call. The value is released at the end of the call.
     fn push_owned(&mut self, value: Any) {
         let index = self.count;
         if value.type_index() < kTVMFFIStaticObjectBegin {
@@ -106,7 +108,7 @@ impl<'a> CallFrame<'a> {
         }
     }
 
-    /// Appends the address of the description (`DLTensor`) of an array argument.
+    /// Appends the address of the description (`DLTensor`) of an array to the arguments of the call.
     #[inline]
     fn push_view(&mut self, view: *mut DLTensor) {
         self.busy = true;

@@ -24,7 +24,7 @@ impl Memo {
         Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))
     }
 
-    /// Removes all containers. Called after running Python code, which may have changed them.
+    /// Removes all containers from the record. Called after running Python code, which may have changed them.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         if !self.0.borrow().is_empty() {

@@ -59,7 +59,7 @@ pub unsafe extern "C" fn PyInit__core() -> *mut PyObject {
     unsafe { ffi::PyModuleDef_Init(definition) }
 }
 
-/// Initialises the contents of the module.
+/// Initialises the contents of the module `anyfn._core`.
 unsafe extern "C" fn exec(module: *mut PyObject) -> c_int {
     // SAFETY: CPython passes the new module and holds the GIL.
     let module: Obj<'_> = unsafe { Obj::from_ptr(module) };
@@ -151,8 +151,8 @@ fn library() -> Res<PathBuf> {
     }
 }
 
-/// Method flag for functions that take their arguments as an array. The flag belongs to the stable ABI since
-/// 3.10 and is unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. The flag has been part of the stable ABI
+/// since Python 3.10, and its value has not changed since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
 type Function = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
@@ -164,7 +164,8 @@ fn as_method(function: Function) -> ffi::PyCFunction {
     unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
 }
 
-/// Checks the number of arguments, runs `body`, which implements a function of the module, and catches panics.
+/// Checks the number of arguments, runs `body`, which implements a function of the module `anyfn._core`, and
+/// catches panics.
 ///
 /// # Safety
 /// Must be called by CPython with `count` valid objects at `args`.

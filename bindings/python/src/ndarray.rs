@@ -121,9 +121,9 @@ pub(crate) fn is_array(object: Obj<'_>) -> bool {
 pub(crate) enum Scalar {
     /// Value of a `numpy.bool_`.
     Bool(bool),
-    /// A floating-point number of any width.
+    /// Value of a floating-point scalar of any width.
     Float(f64),
-    /// An integer of any width, as an int.
+    /// Value of an integer scalar of any width, as a Python int.
     Int(Own),
 }
 
@@ -328,8 +328,8 @@ pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
     )
 }
 
-/// Native data types by NumPy's type number, for the types that NumPy defines itself. An entry with zero bits has no
-/// counterpart.
+/// Native data types by NumPy's type number, for the types that NumPy defines itself. A data type of zero
+/// bits marks a NumPy type that has no native counterpart.
 const DTYPES: [DLDataType; 24] = {
     const fn of(code: u8, bits: u8) -> DLDataType {
         DLDataType { code, bits, lanes: 1 }

@@ -89,8 +89,8 @@ fn methods() -> Vec<ffi::PyMethodDef> {
 type Fastcall =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
-/// Method flag for functions that take their arguments as an array. The flag belongs to the stable ABI since
-/// 3.10 and is unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. The flag has been part of the stable ABI
+/// since Python 3.10, and its value has not changed since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
 /// Raises the error of [`object::uninitialised`] and returns NULL, for use in a C function.

@@ -20,7 +20,7 @@ use crate::{object, python_function};
 pub(crate) struct Layout {
     object: object::Layout,
     pub(crate) vectorcall: ffi::vectorcallfunc,
-    /// Value of `__name__`: an owned reference or NULL.
+    /// Value of the function's `__name__`: an owned reference or NULL.
     pub(crate) name: *mut PyObject,
     /// Global name under which the function was found or registered: an owned reference or NULL.
     pub(crate) key: *mut PyObject,
@@ -28,7 +28,7 @@ pub(crate) struct Layout {
     pub(crate) known: *mut Known,
     /// The instance's `__dict__`, managed by Python.
     pub(crate) dict: *mut PyObject,
-    /// List of weak references, managed by Python.
+    /// List of weak references to the instance, managed by Python.
     pub(crate) weak: *mut PyObject,
 }
 
@@ -53,11 +53,11 @@ impl Entries {
     }
 }
 
-/// Vectorcall functions of all instances, set by [`init`]. They convert arguments and results, so they belong
-/// to a higher layer (`function.rs`).
+/// Vectorcall functions of all instances of `PackedFunc`, set by [`init`]. They are defined in `function.rs`,
+/// which depends on this module.
 static ENTRIES: OnceLock<&'static Entries> = OnceLock::new();
 
-/// Sets the vectorcall functions of all instances.
+/// Sets the vectorcall functions of all instances of `PackedFunc`.
 pub(crate) fn init(entries: &'static Entries) {
     // A second initialisation passes the same functions.
     let _ = ENTRIES.set(entries);
@@ -172,7 +172,7 @@ pub(crate) fn layout<'a>(object: Obj<'a>) -> &'a Layout {
     unsafe { &*object.as_ptr().cast() }
 }
 
-/// Stores `value` in the field of an instance at the offset `offset`, in bytes, and releases the previous value.
+/// Stores `value` in the field at the byte offset `offset` of an instance, and releases the previous value.
 pub(crate) fn replace(object: Obj<'_>, offset: usize, value: Obj<'_>) -> c_int {
     // SAFETY: this is the offset of a field of `Layout`.
     let slot: *mut *mut PyObject = unsafe { object.as_ptr().byte_add(offset) }.cast();

@@ -16,8 +16,8 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call. Until it returns, the location of this thread is the innermost line of Python code
-/// outside this package.
+/// Runs a native call. For its duration, stores the innermost line of Python code outside this package as the
+/// location of the call.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -108,8 +108,8 @@ pub(crate) fn start() -> anyfn::Result<()> {
     Ok(())
 }
 
-/// Writes the location of this thread, shortened to `capacity` bytes, and returns its length. The runtime calls this
-/// function when an object is created.
+/// Writes the location in Python code of this thread's current native call, shortened to `capacity` bytes,
+/// and returns its length. The runtime calls this function when an object is created.
 unsafe extern "C" fn place(out: *mut u8, capacity: usize) -> usize {
     PLACE
         .try_with(|place| {

@@ -18,24 +18,26 @@ use crate::{error, gil, object};
 /// Description of how the constructor of one class makes its instances.
 pub(crate) struct Plan {
     pub(crate) record: &'static Record,
-    /// Function that makes an object with no field set.
+    /// Function that makes an object of the class's type with no field set.
     pub(crate) maker: &'static Maker,
-    /// Address of the class. It is compared and never dereferenced.
+    /// Address of the class whose instances are made. It is compared and never dereferenced.
     pub(crate) class: *mut PyObject,
-    /// Interned name of each field.
+    /// Interned names of the class's fields, in the order of the fields.
     pub(crate) names: Vec<Own>,
     pub(crate) defaults: Vec<Fallback>,
-    /// Way in which each field is passed to the constructor.
+    /// Way in which the constructor takes each field: by position, by name, or not at all.
     pub(crate) passed: Vec<Passed>,
-    /// Indices of the fields that are passed as positional arguments, in order.
+    /// Indices of the fields that the constructor takes as positional arguments, in the order of the
+    /// arguments.
     pub(crate) positional: Vec<usize>,
-    /// True if the class has a `__post_init__`.
+    /// True if the class has a method `__post_init__`.
     pub(crate) post_init: bool,
-    /// True if the class has its own `__init__`, which may set the fields after this constructor.
+    /// True if the class has its own `__init__`, which may set the fields after this constructor has set
+    /// them.
     pub(crate) own_init: bool,
 }
 
-/// Way in which a field is passed to the constructor as an argument.
+/// Way in which a constructor takes the value of a field: by position, by name, or not at all.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Passed {
     ByPosition,
@@ -47,7 +49,7 @@ pub(crate) enum Passed {
 pub(crate) enum Fallback {
     Required,
     Value(Any),
-    /// Callable whose result is the value.
+    /// Callable whose result is the value of the field.
     Factory(Own),
 }
 
@@ -61,11 +63,11 @@ impl Fallback {
     }
 }
 
-/// Memory layout of a `Constructor`.
+/// Memory layout of an instance of the Python class `Constructor`.
 #[repr(C)]
 struct Holder {
     base: PyObject,
-    /// Description of how the class makes its instances: an owned pointer from `Box`, or NULL.
+    /// Description of how the constructor makes instances of its class: an owned pointer from `Box`, or NULL.
     plan: *mut Plan,
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }
 
-/// The `safe_call` function of all functions that this module makes, set by [`init`]. It converts arguments and
-/// results, so it belongs to a higher layer (`callback.rs`).
+/// The `safe_call` function of all functions that this module makes, set by [`init`]. It is defined in
+/// `callback.rs`, which depends on this module.
 static SAFE_CALL: OnceLock<TVMFFISafeCallType> = OnceLock::new();
 
 /// Sets the `safe_call` function of all functions that this module makes.

@@ -24,14 +24,14 @@ pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
-    /// Rarely needed members, boxed so that most calls have little to drop.
+    /// Fields of the allocator that are rarely needed, boxed so that most calls have little to drop.
     rest: Option<Box<Rest>>,
 }
 
 #[derive(Default)]
 struct Rest {
     words: Vec<Box<[u64]>>,
-    /// Guards for the regions of described memory that must not be written.
+    /// Guards that prevent callbacks from writing to read-only memory.
     read_only: Vec<ReadOnly>,
 }
 

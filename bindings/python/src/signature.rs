@@ -147,9 +147,10 @@ impl Known {
         sources.iter().enumerate().map(object).collect()
     }
 
-    /// Describes the signature for the Python code of the package as `(params, variadic, result, doc, named)`, or
-    /// None. `params` is `None` or a list of `(name, type, kind, default, by name)`, where the kind is 0 (required),
-    /// 1 (with a default) or 2 (with an unknown default).
+    /// Describes the signature for the Python code of the package as `(params, variadic, result, doc,
+    /// named)`, or returns None if the function has no signature. `params` is None or a list of `(name, type,
+    /// kind, default, by name)`. `kind` is 0 for a required parameter, 1 for one with a default, and 2 for
+    /// one with an unknown default. `by name` is true if the argument must be passed by name.
     pub(crate) fn describe(&self) -> Res<Own> {
         let Some(signature) = &self.signature else { return Ok(py::none()) };
         let param = |param: &Param| {

@@ -21,8 +21,8 @@ pub(crate) unsafe fn view<'a>(description: *const DLTensor) -> TensorView<'a> {
     unsafe { TensorView::from_dl(description) }
 }
 
-/// Returns the native tensor of a `Tensor` that was passed to a function of the module. Raises `TypeError` for any
-/// other object.
+/// Returns the native tensor of a `Tensor` that was passed to a function of the module `anyfn._core`. Raises
+/// `TypeError` for any other object.
 pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     match object::reference_of(object).and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),

@@ -14,9 +14,9 @@ pub(crate) struct Class<'a> {
     pub(crate) size: usize,
     /// True if Python code may derive from the class.
     pub(crate) base_for_others: bool,
-    /// Additional type flags.
+    /// Type flags of the class besides `Py_TPFLAGS_DEFAULT` and `Py_TPFLAGS_BASETYPE`.
     pub(crate) flags: u64,
-    /// Base class, if any.
+    /// Base class; `None` means `object`.
     pub(crate) base: Option<Obj<'a>>,
     /// Slot number of each type slot, with the slot's function or other value.
     pub(crate) slots: &'a [(c_int, *mut c_void)],

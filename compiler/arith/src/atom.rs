@@ -11,7 +11,7 @@ use anyfn_ir::{ExprKind, expr};
 use crate::linear::{Id, Linear};
 use crate::{Analyzer, Bound};
 
-/// Key that identifies an atom together with its data type: the kind of expression and its operands.
+/// Key that, together with a data type, identifies an atom: the kind of the expression and its operands.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// Variable, identified by the address of its node.
@@ -52,9 +52,10 @@ pub(crate) struct Atom {
     made: Option<Expr>,
     /// True if the value of the atom depends on the content of memory.
     pub(crate) is_data: bool,
-    /// Cached constant bounds of the value, with the epoch of the analyzer in which they were computed.
+    /// Cached constant bounds of the atom's value, with the epoch of the analyzer in which they were
+    /// computed.
     bound: Option<(u32, Bound)>,
-    /// Cached modular set of the value: see [`Analyzer::modular`].
+    /// Cached modular set of the atom's value: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
     /// Cached flag, which is true if all variables in the atom have constant bounds. It is stored with the
     /// epoch of the analyzer in which it was computed.

@@ -146,7 +146,7 @@ impl Analyzer {
         });
     }
 
-    /// Records that a sum is not negative. Does nothing if there is no sum, or if the sum depends on memory.
+    /// Records that a sum is not negative. Does nothing if `sum` is `None`, or if the sum depends on memory.
     pub(crate) fn fact(&mut self, sum: Option<Linear>) {
         // Memory may change before the next query, so facts about its content are not recorded.
         let Some(sum) = sum.filter(|sum| !sum.is_constant() && !self.is_data(sum)) else { return };
@@ -223,8 +223,8 @@ impl Analyzer {
     }
 }
 
-/// Splits a comparison of the sum `gap` with 0 into two sides, as `a - b < 0` into `a < b`. Terms with negative factors
-/// move to the right-hand side.
+/// Splits a comparison of the sum `gap` with 0 into its two sides: for example, `a - b < 0` becomes `a < b`.
+/// Terms with negative factors move to the right-hand side.
 fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
     let common = gap.terms.iter().fold(0, |common, term| gcd(common, term.1));
     let mut gap = gap.clone();

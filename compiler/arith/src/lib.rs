@@ -69,7 +69,7 @@ pub struct Analyzer {
     sums: HashMap<usize, (Expr, Linear)>,
     /// Cached simplified expressions, by the address of the original expression.
     simplified: HashMap<usize, (Expr, Expr)>,
-    /// Cached decisions on logical operations, by the address of the expression.
+    /// Cached results of [`Analyzer::decide`] for logical operations, by the address of the expression.
     decided: HashMap<usize, (Expr, Option<bool>)>,
     /// Conditions that the current call of [`Analyzer::assume`] has recorded, by address, with their assumed values.
     assumed: HashSet<(usize, bool)>,
@@ -91,7 +91,7 @@ pub struct Analyzer {
 struct Domain {
     min: Linear,
     max: Linear,
-    /// Constant bounds, which may be narrowed by assumptions.
+    /// Constant bounds of the variable's values, which assumptions may narrow.
     bound: Bound,
 }
 

@@ -1,6 +1,7 @@
 //! Linear combinations of atoms, called sums. An atom is a subexpression that a sum treats as an unknown.
 
-/// Identifier of an atom: its index in the analyzer's list.
+/// Identifier of an atom (a subexpression that a sum treats as an unknown): its index in the list of all
+/// atoms of the analyzer.
 pub(crate) type Id = u32;
 
 /// Maximum number of terms of a sum. A longer sum becomes a single atom, so that the analysis takes time

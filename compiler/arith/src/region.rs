@@ -24,8 +24,8 @@ pub struct Span {
     pub extent: Expr,
 }
 
-/// Variables that vary in a query. Caches a flag for each atom, which is true if the atom depends on one of
-/// them.
+/// Variables that vary in a query, while all other variables are fixed. Caches a flag for each atom, which is
+/// true if the atom depends on one of the varying variables.
 struct Over {
     vars: HashSet<Id>,
     known: HashMap<Id, bool>,

@@ -148,7 +148,8 @@ fn condition(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     made.expect("operands of the right types")
 }
 
-/// Variables with domains. The domain of a variable may depend on earlier variables.
+/// Variables of random expressions, each with a domain of values. The domain of a variable may depend on
+/// earlier variables.
 struct Space {
     vars: Vec<Ref<Var>>,
     /// First value and extent of the domain of each variable.

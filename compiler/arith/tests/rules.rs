@@ -259,7 +259,7 @@ fn large_and_deep_expressions() -> Result<()> {
     Ok(())
 }
 
-/// Tests that an expression that is used several times is visited only once. Otherwise, the test would take
+/// Tests that a subexpression with several uses is visited only once. Otherwise, the test would take
 /// exponential time.
 #[test]
 fn shared_values() -> Result<()> {

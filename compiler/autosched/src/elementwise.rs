@@ -8,10 +8,10 @@ use crate::stage::{Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 4;
-/// Number of iterations of the outer loops that suffices to occupy all threads.
+/// Number of iterations of a stage's outer loops that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Number of elements along the last axis that each task computes if the outer loops have too few iterations
-/// to occupy all threads.
+/// Number of elements along the last axis of a stage that each task computes if the stage's outer loops have
+/// too few iterations to occupy all threads.
 const PIECE: i64 = 16 * 1024;
 /// Minimum size in bytes of a result that is stored by instructions that bypass the caches.
 const STREAMED: i64 = 32 << 20;

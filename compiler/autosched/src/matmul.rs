@@ -1,5 +1,5 @@
-//! Schedules of matrix products: stages that sum, over one axis, the products of two elements. Each other
-//! axis belongs to one of the two factors or to both.
+//! Schedules of matrix products: stages that sum products of elements of two factors over one axis. Each
+//! other axis indexes one of the factors or both.
 //!
 //! The results are computed in tiles that stay in registers. The factors are read from memory in which their
 //! elements are contiguous in the order of use; a factor with another layout is copied first. The stage that
@@ -20,24 +20,25 @@ use anyfn_schedule::{IndexMap, Schedule};
 use crate::elementwise::share;
 use crate::stage::{Stage, loads_of, stages};
 
-/// Minimum trip count of the reduction loop of a product that is tiled.
+/// Minimum trip count of the reduction loop of a matrix product that is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum number of column tiles for which the loop over column tiles becomes the outermost one. The
-/// elements of the right factor for one column tile then stay in the cache.
+/// Minimum number of column tiles of a matrix product for which the loop over column tiles becomes the
+/// outermost one. The elements of the right factor for one column tile then stay in the cache.
 const MANY: i64 = 8;
 
-/// Maximum size in bytes of a left factor that is processed as a whole. A larger one is processed in parts of
-/// at most `PART` bytes.
+/// Maximum size in bytes of the left factor of a matrix product, unless the factor is divided into parts. The
+/// parts of a larger factor have at most `PART` bytes each.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Minimum number of parts that need not be a multiple of four to be distributed evenly over threads.
+/// Minimum number of parts of a left factor that need not be a multiple of four. With this many parts, all
+/// threads are occupied evenly enough in any case.
 const PARTS: i64 = 16;
 
 /// Matrix product with its loops, factors and tile size.
 pub(crate) struct Product {
-    /// Index of the loop over rows of the left factor. `column` is the index of the loop over columns of the
-    /// right factor, and `depth` is the index of the loop over the reduction axis. `others` contains the
-    /// indices of all other loops.
+    /// Index, among the loops of the stage, of the loop over rows of the left factor. `column` is the index
+    /// of the loop over columns of the right factor, and `depth` is the index of the loop over the reduction
+    /// axis. `others` contains the indices of all other loops.
     row: usize,
     column: usize,
     depth: usize,
@@ -53,12 +54,13 @@ struct Factor {
     buffer: Ref<Buffer>,
     own: usize,
     depth: usize,
-    /// Number of elements along the dimension `own` that are contiguous after packing.
+    /// Size of a tile along the dimension `own`. After packing, this number of elements along that dimension
+    /// is contiguous.
     width: i64,
 }
 
 impl Factor {
-    /// Returns true if the elements along the reduction axis are contiguous in memory.
+    /// Returns true if the factor's elements along the reduction axis are contiguous in memory.
     fn is_along(&self) -> bool {
         self.depth + 1 == self.buffer.shape.len() && self.buffer.strides.is_empty()
     }
@@ -314,8 +316,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
 /// same axes, or a new stage that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// Indices of the corresponding loops of the product, one for each loop of this stage. Corresponding
-    /// loops run over the same dimension of the results.
+    /// Indices of loops of the matrix product, one for each loop of the stage that uses its results. Each
+    /// runs over the same dimension of the results as the stage's own loop.
     pub(crate) places: Vec<usize>,
 }
 
@@ -359,9 +361,9 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     Ok(places.map(|places| User { name: user.name.clone(), places }))
 }
 
-/// Adds a stage that copies a factor into panels, in the order in which tiles read it. For each index of the
-/// reduction axis, a panel contains the elements along the dimension `own` that one tile needs. Returns the
-/// name of the stage.
+/// Adds a stage that copies a factor of a matrix product into panels, in the order in which tiles read it.
+/// For each index of the reduction axis, a panel contains the rows or columns of the factor that one tile
+/// needs. Returns the name of the stage.
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));

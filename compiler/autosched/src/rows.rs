@@ -25,10 +25,10 @@ const MOST: i64 = 256 << 10;
 /// Stages that are computed together, for one row of the last stage at a time.
 pub(crate) struct Rows {
     last: Stage,
-    /// Number of outer loops of the last stage that run over rows.
+    /// Number of outer loops of the stage `last` that run over rows.
     count: usize,
-    /// All stages except the last one, in reverse order of execution, each with the indices of its loops over
-    /// rows.
+    /// Stages that are computed inside the row loops of `last`, in reverse order of execution. Each is paired
+    /// with the indices of its own loops over rows.
     others: Vec<(Stage, Vec<usize>)>,
 }
 
@@ -106,7 +106,7 @@ fn is_fit(stage: &Stage, target: &Target) -> bool {
 
 /// Result of a stage, and the reads of the result by other stages.
 struct Output<'a> {
-    /// Indices of the loops over the dimensions of the result, one for each dimension.
+    /// Indices of the stage's loops over the dimensions of its result, one for each dimension.
     places: Vec<usize>,
     reads: &'a Reads,
 }
@@ -121,9 +121,9 @@ fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
 /// Indices of stages, each paired with the indices of that stage's loops over rows.
 type Others = Vec<(usize, Vec<usize>)>;
 
-/// Returns the earlier stages that can be computed row by row with the last one: their results for a row are
-/// read only where the same row of the last stage is computed. `count` is the number of loops of the last
-/// stage over rows.
+/// Returns the stages before the last one that can be computed in the last stage's loops over rows. In each
+/// iteration, their results for a row are read only to compute the same row of the last stage. `count` is the
+/// number of these loops.
 fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
     let mut found = Vec::new();
@@ -136,8 +136,9 @@ fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     found
 }
 
-/// Returns the indices of a stage's loops over rows. Returns `None` unless all stages that read its result
-/// are in `known` and read only the row for which they are computed.
+/// Returns the indices of the loops over rows of the stage with the index `number`. Returns `None` unless
+/// only stages in `known` read the stage's result, and each row of those stages needs only one row of the
+/// result.
 fn rows_of(
     all: &[Stage],
     number: usize,
@@ -167,7 +168,7 @@ fn rows_of(
     rows.filter(|_| uses == output.reads.count)
 }
 
-/// Moves the other stages into the row loops of the last stage, and schedules all of them.
+/// Moves the other stages into the last stage's loops over rows, and schedules all of them.
 pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
     let loops = schedule.get_loops(&rows.last.name)?;
     let Some(row) = loops.get(rows.count - 1) else {

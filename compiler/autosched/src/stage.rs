@@ -1,4 +1,5 @@
-//! Stages of a function: blocks directly below the root block that have their own loops.
+//! Stages of a function. A stage is a block directly below the root block, with the loops around it that
+//! contain no other block.
 
 use std::collections::HashMap;
 
@@ -31,10 +32,10 @@ const MOST: i64 = 1 << 40;
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) name: String,
-    /// Loops around the block, outermost first.
+    /// Loops around the stage's block, outermost first.
     pub(crate) loops: Vec<Ref<For>>,
     pub(crate) realize: Ref<BlockRealize>,
-    /// Axes over which the loops run, one for each loop.
+    /// Axes over which the stage's loops run, one for each loop.
     axes: Vec<Ref<IterVar>>,
 }
 
@@ -93,12 +94,13 @@ impl Stage {
         (0..self.loops.len()).any(|place| self.kind(place) != IterKind::Spatial)
     }
 
-    /// Returns the indices of the loops over axes of the given kind.
+    /// Returns the indices of the stage's loops over axes of the given kind.
     pub(crate) fn places(&self, kind: IterKind) -> Vec<usize> {
         (0..self.loops.len()).filter(|place| self.kind(*place) == kind).collect()
     }
 
-    /// Returns the trip count of the loop with index `place`, or an assumed one if it is not a constant.
+    /// Returns the trip count of the stage's loop with index `place`, or an assumed one if it is not a
+    /// constant.
     pub(crate) fn extent(&self, place: usize) -> i64 {
         self.known_extent(place).unwrap_or(UNKNOWN)
     }
@@ -107,7 +109,8 @@ impl Stage {
         self.loops.get(place).and_then(|node| as_int(&node.extent))
     }
 
-    /// Returns true if all loops start at 0 and their trip counts do not exceed the maximum for tiling.
+    /// Returns true if all loops of the stage start at 0 and their trip counts do not exceed the maximum for
+    /// tiling.
     pub(crate) fn can_be_tiled(&self) -> bool {
         self.loops.iter().all(|node| {
             is_int(&node.min, 0) && as_int(&node.extent).is_none_or(|extent| (0..=MOST).contains(&extent))
@@ -134,8 +137,8 @@ impl Stage {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// Returns the position, among the axes of the block, of the axis over which the loop with index `place`
-    /// runs.
+    /// Returns the position, among the axes of the stage's block, of the axis over which the loop with index
+    /// `place` runs.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;
         self.block().iter_vars.iter().position(|known| known.ptr_eq(axis))
@@ -147,17 +150,18 @@ impl Stage {
         self.axes.iter().position(|axis| is_var(index, &axis.var))
     }
 
-    /// Returns true if the block has no condition, so that it is executed in all iterations of its loops.
+    /// Returns true if the stage's block has no condition, so that it is executed in all iterations of its
+    /// loops.
     pub(crate) fn has_no_condition(&self) -> bool {
         is_int(&self.realize.predicate, 1)
     }
 
-    /// Returns the indices of each load of a buffer in the block.
+    /// Returns the indices of each load of a buffer in the stage's block.
     pub(crate) fn loads_of(&self, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
         loads_of(&self.block().body, buffer)
     }
 
-    /// Returns all accesses of the block, each with its stride along the loop with index `place`.
+    /// Returns all accesses of the stage's block, each with its stride along the loop with index `place`.
     pub(crate) fn accesses(&self, place: usize) -> Vec<Access> {
         let Some(axis) = self.axes.get(place) else { return Vec::new() };
         let mut accesses = Accesses { var: &axis.var, found: Vec::new() };
@@ -198,7 +202,7 @@ pub(crate) struct Readers(HashMap<usize, Reads>);
 /// Reads of one buffer.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// Number of reads in the whole function, by stages and by other statements.
+    /// Number of reads of the buffer in the whole function, by stages and by other statements.
     pub(crate) count: usize,
     /// Indices of the stages that read the buffer. Each is paired with the indices of all elements that the
     /// stage reads.
@@ -237,7 +241,7 @@ fn memory(buffer: &Buffer) -> usize {
     buffer.data.as_object().as_handle().addr()
 }
 
-/// Read or write, with its stride along an axis.
+/// Read or write of a buffer, with its stride along an axis.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,

@@ -22,14 +22,14 @@ use crate::elementwise::share;
 use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, product, result_axes, user};
 use crate::stage::Stage;
 
-/// Minimum number of products per result of a stage that is tiled.
+/// Minimum number of products that a stage sums for each result, if it is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum trip count of the loop over the image axis, the axis that only the image has.
+/// Minimum trip count of the loop over the image axis, which indexes the image but not the weights.
 const FEWEST: i64 = 4;
-/// Maximum number of values of the image axis, the axis that only the image has, in a tile.
+/// Maximum extent of a tile along the image axis, which indexes the image but not the weights.
 const MOST: i64 = 14;
-/// Maximum size in bytes of weights that are used as a whole. Weights of this size stay in the cache while
-/// rows of results are computed.
+/// Maximum size in bytes of the weights if all of them are to stay in the cache while rows of results are
+/// computed. Of larger weights, only one panel at a time stays in the cache.
 const SMALL: i64 = 1 << 20;
 
 /// Number of contiguous weights that the packing loop copies in succession.
@@ -37,19 +37,18 @@ const LINE: i64 = 16;
 
 /// Sum of products with its loops, factors and tile size.
 pub(crate) struct Products {
-    /// Index of the loop over the image axis. `column` is the index of the loop over the weight axis.
-    /// `depths` contains the indices of the loops over reduction axes, and `others` contains the indices of
-    /// all other loops.
+    /// Index of the loop over the image axis, which indexes the image but not the weights. `column` is the
+    /// index of the loop over the weight axis, which indexes the weights but not the image. `depths` contains
+    /// the indices of the loops over reduction axes, and `others` contains the indices of all other loops.
     row: usize,
     column: usize,
     depths: Vec<usize>,
     others: Vec<usize>,
     weights: Ref<Buffer>,
-    /// Indices of the loops over the dimensions of the weights, one for each dimension.
+    /// Indices of the stage's loops over the dimensions of the buffer `weights`, one for each dimension.
     places: Vec<usize>,
     image: Ref<Buffer>,
-    /// Amounts by which the indices of the image increase when the image axis increases by one, one for each
-    /// dimension.
+    /// Increase of each index of the image when the image axis increases by one.
     steps: Vec<i64>,
     tile: Tile,
 }
@@ -143,8 +142,9 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// Returns the indices of the loops over the image axis and the weight axis, and the two loads. Returns
-/// `None` if the loads cannot be the weights and the image of a tiled sum.
+/// Returns the indices of the loops over the image axis and the weight axis, followed by the loads `weights`
+/// and `image`. Returns `None` if these loads cannot be the weights and the image of a sum of products that
+/// is tiled.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,
@@ -298,8 +298,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     Ok(())
 }
 
-/// Changes the layout of the results so that the axes of a tile become the last dimensions. Returns true if
-/// the layout was different.
+/// Changes the layout of a stage's results so that the axes of a tile become the last dimensions. Returns
+/// false if the layout already has this form.
 fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<bool> {
     let axes = result_axes(stage)?;
     let last = [products.row, products.column];
@@ -350,7 +350,8 @@ fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Strin
     Ok(copy)
 }
 
-/// Orders the loops of the block `copy`, which copies the weights, so that contiguous reads are innermost.
+/// Orders the loops of the block `copy`, which copies the weights, so that contiguous weights are read in the
+/// innermost loops.
 fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) -> Result<()> {
     let mut loops = schedule.get_loops(copy)?;
     let Some(own) = loops.pop() else { return Ok(()) };
@@ -374,9 +375,9 @@ fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) 
     schedule.reorder(inside)
 }
 
-/// Adds a stage that copies the image, that is, the factor of the product which is not the weights, into a
-/// buffer with padding, so that the last tile does not read out of bounds. Returns the name of the stage, or
-/// `None` if the extent of the image axis is a multiple of the tile size.
+/// Adds a stage that copies the image (the factor that is not the weights) into a buffer with padding, so
+/// that the last tile does not read out of bounds. Returns the name of the stage, or `None` if the extent of
+/// the image axis is a multiple of the tile size.
 fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Option<String>> {
     let (extent, rows) = (stage.extent(products.row), products.tile.rows);
     let more = (rows - extent % rows) % rows;

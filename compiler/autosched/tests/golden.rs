@@ -15,8 +15,8 @@ use anyfn_schedule::Schedule;
 use anyfn_te::notation::{At, axis, call, compute, max, max_over, placeholder, prim_func, sum};
 use expect_test::expect_file;
 
-/// Returns a target with 32-byte vectors. Schedules depend on the processor's architecture, but on no other
-/// property of the processor.
+/// Returns a target with 32-byte vectors and `num_cores` cores. Besides these two values, schedules depend on
+/// the processor's architecture only.
 fn target(num_cores: i64) -> Target {
     Target {
         kind: "c".into(),

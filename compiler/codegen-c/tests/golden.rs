@@ -114,7 +114,7 @@ const VECTOR: i64 = 32;
 /// to it instead of a copy.
 const INCLUDED: &str = include_str!("../src/host/packed.c");
 
-/// Returns a target whose processor is irrelevant, because code generators do not use it.
+/// Returns a target of the kind `kind`. Its processor is arbitrary, because code generators do not use it.
 fn target(kind: &str, vector_bytes: i64) -> Target {
     Target {
         kind: kind.into(),

@@ -29,17 +29,17 @@ pub(crate) struct Cache {
     most_bytes: u64,
 }
 
-/// File name of the library in the folder of an entry.
+/// File name of the library in the folder of a cache entry.
 pub(crate) const LIBRARY: &str = "module.so";
-/// File name of the source in the folder of an entry.
+/// File name of the source in the folder of a cache entry.
 pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
 /// Name of the folder that contains the generated sources of modules.
 const SOURCES: &str = "sources";
-/// Prefix of the file names of unfinished entries and sources.
+/// Prefix of the file names of cache entries and sources that are not completely written.
 const PARTIAL: &str = "partial-";
 const MOST_BYTES: u64 = 512 << 20;
-/// Age at which an unfinished entry is considered abandoned.
+/// Age at which a cache entry that is not completely written is considered abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Cache {
@@ -215,7 +215,7 @@ impl Cache {
     }
 }
 
-/// Removes the folder of an entry, or the file of a source.
+/// Removes the folder of a cache entry, or the file of a cached source.
 fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
@@ -239,8 +239,8 @@ fn about(compiler: &str, library: &[u8]) -> String {
     )
 }
 
-/// Returns a hash that identifies entries and detects damage. It need not be cryptographic, since the content
-/// of an entry is compared before it is used.
+/// Returns a hash that identifies cache entries and detects damage. It need not be cryptographic, since the
+/// content of an entry is compared before it is used.
 fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     #[expect(deprecated, reason = "the one of the standard library whose results do not change")]
     let mut hasher = std::hash::SipHasher::new_with_keys(seed.into(), 0);

@@ -14,7 +14,7 @@ use crate::math;
 use crate::memory::Memory;
 use crate::value::{Scalar, Value, binary, converted, from_bytes, size_of, to_bytes};
 
-/// Maximum number of variables whose values an error shows.
+/// Maximum number of variables whose values an error message shows.
 const SHOWN: usize = 12;
 
 /// Returns the address of a node, which identifies it.
@@ -26,7 +26,7 @@ pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
 pub(crate) struct Machine {
     name: String,
     vars: HashMap<usize, Value>,
-    /// Variables in the order of their definition, for error messages.
+    /// Variables that are currently defined, in order of definition, for error messages.
     known: Vec<Ref<Var>>,
     memory: HashMap<usize, Rc<Memory>>,
     /// Number of loop iterations executed so far.
@@ -275,7 +275,8 @@ impl Machine {
         }
     }
 
-    /// Returns `error` with the printed expression and the values of the variables added to its message.
+    /// Returns an error of the same kind as `error`, whose message also shows the expression and the values
+    /// of the variables.
     fn at<T>(&self, expr: &Expr, error: &Error) -> Result<T> {
         self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }

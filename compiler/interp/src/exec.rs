@@ -117,7 +117,7 @@ impl Machine {
         })
     }
 
-    /// Runs `step` while variables have the given values.
+    /// Runs `step` while each variable in `values` has the value that is paired with it.
     fn bound(
         &mut self,
         values: &[(anyfn::Ref<anyfn_ir::expr::Var>, Value)],

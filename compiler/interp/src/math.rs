@@ -1,4 +1,4 @@
-//! Implementations of the mathematical functions that code generators know.
+//! Interpreter's implementations of the mathematical functions that code generators support.
 
 /// Returns the unary function named `name`, or `None` if the name is unknown.
 pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {

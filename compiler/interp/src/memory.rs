@@ -84,8 +84,8 @@ impl Memory {
         true
     }
 
-    /// Returns true for memory that a function allocated. Such memory may contain uninitialised bytes, unlike
-    /// the memory of a tensor.
+    /// Returns true for memory that the interpreted function allocated. Such memory may contain uninitialised
+    /// bytes, unlike the memory of a tensor.
     pub(crate) fn is_own(&self) -> bool {
         !self.known.borrow().is_empty()
     }

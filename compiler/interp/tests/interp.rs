@@ -1,4 +1,4 @@
-//! Tests of functions that the interpreter executes.
+//! Tests of the interpreter: results and errors of interpreted functions.
 
 use anyfn_host as _;
 

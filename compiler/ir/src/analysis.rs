@@ -59,7 +59,7 @@ impl Visitor for Writes {
 struct Reads {
     written: Vec<Ref<Buffer>>,
     found: Vec<Ref<BufferRegion>>,
-    /// Addresses of the visited expressions.
+    /// Addresses of the expressions visited so far. A shared expression is visited once.
     seen: HashSet<usize>,
 }
 
@@ -84,12 +84,13 @@ impl Visitor for Reads {
     }
 }
 
-/// Returns the addresses of the data variables of the buffers that a statement writes. A buffer that is an argument of a
-/// packed function or C function is written unless it is marked as read-only.
+/// Returns the data variables of the buffers that a statement writes. Each variable is represented by the
+/// address of its node. A buffer that is an argument of a packed function or C function is written unless it
+/// is marked as read-only.
 #[must_use]
 pub fn written(stmt: &Stmt) -> HashSet<usize> {
-    /// Visitor that collects the data variables of written buffers, by address, in the first set. The second
-    /// set contains the addresses of the visited expressions.
+    /// Visitor that collects the data variables of written buffers. The first set contains the addresses of
+    /// these variables, the second set those of the expressions visited so far.
     struct Written(HashSet<usize>, HashSet<usize>);
     impl Written {
         fn add(&mut self, buffer: &Buffer) {
@@ -203,7 +204,7 @@ pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
 /// with another value, and the values may be combined in any order.
 #[derive(Clone)]
 pub struct Update<'a> {
-    /// Statement that stores the element.
+    /// Statement that stores the updated element.
     pub store: &'a BufferStore,
     /// Combining operation: sum, product, minimum or maximum.
     pub op: BinaryOp,

@@ -10,7 +10,7 @@ use crate::expr::{Expr, Range, Var};
 #[derive(Object)]
 #[object(key = "tir.Buffer", structural = "tree", final)]
 pub struct Buffer {
-    /// Variable that holds the address of the memory.
+    /// Variable that holds the address of the buffer's memory.
     #[field(structural = "def")]
     pub data: Ref<Var>,
     /// Data type of the elements.
@@ -18,16 +18,17 @@ pub struct Buffer {
     /// Extent of each dimension.
     #[field(structural = "def")]
     pub shape: Array<Expr>,
-    /// Distance between neighbours in each dimension, in elements. Empty if the buffer is compact.
+    /// Distance between neighbouring elements in each dimension, as a number of elements. Empty if the buffer
+    /// is compact.
     #[field(structural = "def")]
     pub strides: Array<Expr>,
-    /// Name hint, used for printing.
+    /// Name hint of the buffer, used for printing.
     #[field(structural = "ignore")]
     pub name: String,
     /// Memory scope: `global` for memory of the device, `shared` for memory that the threads of a block share, `local` for
     /// memory that only one task or thread accesses.
     pub scope: String,
-    /// Minimum alignment of the first element, in bytes.
+    /// Minimum alignment of the buffer's first element, in bytes.
     pub alignment: i32,
 }
 
@@ -40,6 +41,6 @@ pub const SCOPES: &[&str] = &["global", "shared", "local"];
 pub struct BufferRegion {
     /// Buffer that contains the region.
     pub buffer: Ref<Buffer>,
-    /// Range in each dimension.
+    /// Range of the region in each dimension.
     pub region: Array<Ref<Range>>,
 }

@@ -22,7 +22,7 @@ pub struct PrimExpr {
 #[repr(C)]
 pub struct Var {
     pub(crate) base: PrimExpr,
-    /// Name hint, used for printing.
+    /// Name hint of the variable, used for printing.
     #[field(structural = "ignore")]
     pub name: String,
 }
@@ -33,12 +33,13 @@ pub struct Var {
 #[repr(C)]
 pub struct IntImm {
     pub(crate) base: PrimExpr,
-    /// Value in the range of the data type. A `uint64` value is stored as the `int64` with the same bits.
+    /// Value of the constant, which is in the range of its data type. A `uint64` value is stored as the
+    /// `int64` with the same bits.
     pub value: i64,
 }
 
 impl IntImm {
-    /// Returns the value, including `uint64` values beyond the range of `int64`.
+    /// Returns the value of the constant. A `uint64` value may be beyond the range of `int64`.
     #[must_use]
     pub fn whole(&self) -> i128 {
         if is_unsigned_64(self.base.dtype) { (self.value as u64).into() } else { self.value.into() }
@@ -56,7 +57,7 @@ pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
 #[repr(C)]
 pub struct FloatImm {
     pub(crate) base: PrimExpr,
-    /// Value in double precision. It is rounded to the data type where the constant is used.
+    /// Value of the constant in double precision. It is rounded to the data type where the constant is used.
     pub value: f64,
 }
 
@@ -66,7 +67,7 @@ pub struct FloatImm {
 #[repr(C)]
 pub struct StringImm {
     pub(crate) base: PrimExpr,
-    /// Value of the string.
+    /// Content of the string constant.
     pub value: String,
 }
 
@@ -76,7 +77,7 @@ pub struct StringImm {
 #[repr(C)]
 pub struct Cast {
     pub(crate) base: PrimExpr,
-    /// Value that is converted.
+    /// Value that the cast converts to another data type.
     pub value: Expr,
 }
 
@@ -154,11 +155,11 @@ binary! {
     Mul "tir.Mul" "*" 9,
     /// Quotient of two numbers; for integers, rounded towards zero.
     Div "tir.Div" "/" 9,
-    /// Remainder of the division [`Div`], with the sign of the left operand.
+    /// Remainder of the truncating division ([`Div`]), with the sign of the left operand.
     Mod "tir.Mod" "truncmod" 0,
     /// Quotient of two integers, rounded down.
     FloorDiv "tir.FloorDiv" "//" 9,
-    /// Remainder of the division [`FloorDiv`], with the sign of the right operand.
+    /// Remainder of the floor division ([`FloorDiv`]), with the sign of the right operand.
     FloorMod "tir.FloorMod" "%" 9,
     /// Minimum of two numbers; NaN if either operand is NaN.
     Min "tir.Min" "min" 0,
@@ -235,11 +236,11 @@ pub struct Not {
 #[repr(C)]
 pub struct Select {
     pub(crate) base: PrimExpr,
-    /// Condition that chooses the value.
+    /// Condition that chooses between `true_value` and `false_value`.
     pub condition: Expr,
-    /// Value if the condition holds.
+    /// Value of the expression if the condition holds.
     pub true_value: Expr,
-    /// Value if the condition does not hold.
+    /// Value of the expression if the condition does not hold.
     pub false_value: Expr,
 }
 
@@ -249,9 +250,9 @@ pub struct Select {
 #[repr(C)]
 pub struct BufferLoad {
     pub(crate) base: PrimExpr,
-    /// Buffer that is read.
+    /// Buffer that the load reads.
     pub buffer: Ref<Buffer>,
-    /// Index in each dimension. The last index may be a vector.
+    /// Index of the loaded element in each dimension. The last index may be a vector.
     pub indices: Array<Expr>,
 }
 
@@ -272,9 +273,9 @@ pub struct DataProducer {
 #[repr(C)]
 pub struct ProducerLoad {
     pub(crate) base: PrimExpr,
-    /// Tensor that is read.
+    /// Tensor that the load reads.
     pub producer: Ref<DataProducer>,
-    /// Index in each dimension.
+    /// Index of the loaded element in each dimension.
     pub indices: Array<Expr>,
 }
 
@@ -286,9 +287,9 @@ pub struct Ramp {
     pub(crate) base: PrimExpr,
     /// First value of the vector.
     pub start: Expr,
-    /// Distance between neighbouring values.
+    /// Difference between the values of neighbouring lanes.
     pub stride: Expr,
-    /// Number of lanes.
+    /// Number of lanes of the vector.
     pub lanes: i32,
 }
 
@@ -300,7 +301,7 @@ pub struct Broadcast {
     pub(crate) base: PrimExpr,
     /// Value of each lane.
     pub value: Expr,
-    /// Number of lanes.
+    /// Number of lanes of the vector.
     pub lanes: i32,
 }
 
@@ -311,9 +312,9 @@ pub struct Broadcast {
 #[repr(C)]
 pub struct Call {
     pub(crate) base: PrimExpr,
-    /// Name of the function.
+    /// Name of the function that is called, or of an operation such as `call_packed`.
     pub op: String,
-    /// Arguments: expressions, buffers and regions of buffers.
+    /// Arguments of the call: expressions, buffers and regions of buffers.
     pub args: Array<ObjectRef>,
 }
 
@@ -323,10 +324,10 @@ pub struct Call {
 #[repr(C)]
 pub struct Let {
     pub(crate) base: PrimExpr,
-    /// Variable that is bound.
+    /// Variable that the expression binds.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// Value of the variable.
+    /// Value to which the variable is bound.
     pub value: Expr,
     /// Expression in which the variable is visible.
     pub body: Expr,
@@ -338,7 +339,7 @@ pub struct Let {
 pub struct Range {
     /// First value of the range.
     pub min: Expr,
-    /// Number of values.
+    /// Number of values in the range.
     pub extent: Expr,
 }
 
@@ -360,10 +361,10 @@ pub struct IterVar {
 #[derive(Object)]
 #[object(key = "tir.CommReducer", structural = "tree", final)]
 pub struct CommReducer {
-    /// Parameters for the values combined so far.
+    /// Parameters of the combiner that receive the values combined so far.
     #[field(structural = "def")]
     pub lhs: Array<Ref<Var>>,
-    /// Parameters for the next values.
+    /// Parameters of the combiner that receive the next values.
     #[field(structural = "def")]
     pub rhs: Array<Ref<Var>>,
     /// Combined values, as expressions of `lhs` and `rhs`.
@@ -378,9 +379,9 @@ pub struct CommReducer {
 #[repr(C)]
 pub struct Reduce {
     pub(crate) base: PrimExpr,
-    /// Combiner of two values.
+    /// Combiner that the reduction applies to the values.
     pub combiner: Ref<CommReducer>,
-    /// Reduction axes.
+    /// Axes over which the values are reduced.
     #[field(structural = "def")]
     pub axis: Array<Ref<IterVar>>,
     /// Values that are reduced.
@@ -395,11 +396,11 @@ pub struct Reduce {
 crate::text_enum! {
     /// Dependence between the iterations over an axis.
     IterKind {
-        /// Iterations are independent.
+        /// Iterations over the axis are independent of each other.
         Spatial = "spatial",
-        /// Iterations update the same results, in any order.
+        /// Iterations over the axis update the same results, in any order.
         Reduce = "reduce",
-        /// Iterations run one after the other.
+        /// Iterations over the axis run one after the other.
         Ordered = "ordered",
     }
 }

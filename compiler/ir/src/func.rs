@@ -17,7 +17,7 @@ pub const PACKED_ENTRY: &str = "packed";
 #[derive(Object)]
 #[object(key = "tir.PrimFunc", structural = "tree", final)]
 pub struct PrimFunc {
-    /// Parameters. A buffer parameter is a variable of data type `handle`.
+    /// Parameters of the function. A buffer parameter is a variable of data type `handle`.
     #[field(structural = "def")]
     pub params: Array<Ref<Var>>,
     /// Map from the variable of a buffer parameter to its buffer.
@@ -25,7 +25,8 @@ pub struct PrimFunc {
     pub buffer_map: Map<Ref<Var>, Ref<Buffer>>,
     /// Body of the function.
     pub body: Stmt,
-    /// Attributes for passes and code generators. `global_symbol` is the name under which the function is called.
+    /// Attributes of the function, for passes and code generators. `global_symbol` is the name under which
+    /// the function is called.
     pub attrs: Map<String, Any>,
 }
 
@@ -35,7 +36,7 @@ pub struct PrimFunc {
 pub struct IRModule {
     /// Functions of the module by name.
     pub functions: Map<String, Ref<PrimFunc>>,
-    /// Attributes for passes and code generators.
+    /// Attributes of the module, for passes and code generators.
     pub attrs: Map<String, Any>,
 }
 

@@ -171,7 +171,7 @@ pub fn block(
     })
 }
 
-/// Returns a copy of a block with other annotations.
+/// Returns a copy of a block with `annotations` in place of the block's annotations.
 #[must_use]
 pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     Ref::new(Block {

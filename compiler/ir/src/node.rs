@@ -118,7 +118,7 @@ pub struct BlockParts {
     pub alloc_buffers: Vec<Ref<Buffer>>,
     /// Initialisation, run before the first iteration over the reduction axes.
     pub init: Option<Stmt>,
-    /// Annotations for passes.
+    /// Annotations of the block, for passes.
     pub annotations: Map<String, Any>,
 }
 

@@ -20,13 +20,13 @@ pub const READ_ONLY: &str = "read_only";
 
 /// Argument of a call from compiled code.
 pub enum Arg {
-    /// Number, string or address.
+    /// Argument that is a number, string or address.
     Value(Expr),
-    /// Buffer, or a region of one.
+    /// Argument that is a buffer, or a region of one.
     Buffer {
-        /// Buffer that is passed.
+        /// Buffer that is passed to the callee.
         buffer: Ref<Buffer>,
-        /// Region that is passed; the whole buffer if `None`.
+        /// Region of the buffer that is passed, or `None` for the whole buffer.
         region: Option<Ref<BufferRegion>>,
         /// True if the callee only reads the buffer.
         is_read_only: bool,

@@ -91,13 +91,13 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// Occurrences of an expression in a larger one: their number, the size of the expression, and a flag for
-/// unconditional evaluation.
+/// Occurrences of an expression in a larger one: their number, the size of the expression, and whether one of
+/// them is evaluated unconditionally.
 struct Use {
     places: u32,
     /// Number of nodes of the expression. A shared node counts once for each occurrence.
     size: u64,
-    /// True if the expression is evaluated unconditionally.
+    /// True if an occurrence of the expression is evaluated unconditionally.
     is_sure: bool,
 }
 
@@ -110,7 +110,7 @@ struct Uses {
     /// True while an expression is visited again, because a later occurrence is evaluated unconditionally and
     /// the earlier ones were not.
     is_again: bool,
-    /// True if the expression neither defines variables nor has side effects.
+    /// True while no visited node defines a variable, has side effects or is of an unknown type.
     is_closed: bool,
 }
 

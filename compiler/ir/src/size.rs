@@ -22,8 +22,8 @@ use crate::visit::Visitor;
 /// occurrence.
 pub const MOST_NODES: u64 = 1 << 22;
 
-/// Checks the number of statements and expressions of a function. A shared node counts once for each
-/// occurrence.
+/// Checks that a function has at most [`MOST_NODES`] statements and expressions. A shared node counts once
+/// for each occurrence.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -37,8 +37,8 @@ pub fn check_func(func: &PrimFunc) -> Result<()> {
     count.check(&name.map_or_else(|| "the function".to_owned(), |name| format!("function `{name}`")))
 }
 
-/// Checks the number of statements of a function. A shared statement counts once for each occurrence;
-/// expressions are not counted.
+/// Checks that a function has at most [`MOST_NODES`] statements. A shared statement counts once for each
+/// occurrence; expressions are not counted.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -48,8 +48,8 @@ pub fn check_statements(func: &PrimFunc) -> Result<()> {
     count.check("the function")
 }
 
-/// Checks the number of nodes of a statement. A shared node counts once for each occurrence. `what` names the
-/// statement in the error message.
+/// Checks that a statement has at most [`MOST_NODES`] nodes. A shared node counts once for each occurrence.
+/// `what` names the statement in the error message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -59,8 +59,8 @@ pub fn check_stmt(stmt: &Stmt, what: &str) -> Result<()> {
     count.check(what)
 }
 
-/// Checks the number of nodes of an expression. A shared node counts once for each occurrence. `what` names
-/// the expression in the error message.
+/// Checks that an expression has at most [`MOST_NODES`] nodes. A shared node counts once for each occurrence.
+/// `what` names the expression in the error message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].

@@ -19,11 +19,11 @@ pub struct StmtNode {}
 #[repr(C)]
 pub struct BufferStore {
     pub(crate) base: StmtNode,
-    /// Buffer that is written.
+    /// Buffer that the store writes.
     pub buffer: Ref<Buffer>,
     /// Value that is stored.
     pub value: Expr,
-    /// Index in each dimension. The last index may be a vector.
+    /// Index of the stored element in each dimension. The last index may be a vector.
     pub indices: Array<Expr>,
 }
 
@@ -33,18 +33,18 @@ pub struct BufferStore {
 #[repr(C)]
 pub struct For {
     pub(crate) base: StmtNode,
-    /// Loop variable.
+    /// Variable that holds the value of the current iteration.
     #[field(structural = "def")]
     pub loop_var: Ref<Var>,
     /// First value of the loop variable.
     pub min: Expr,
     /// Number of iterations.
     pub extent: Expr,
-    /// Mode of execution of the iterations.
+    /// Mode in which the iterations of the loop are executed.
     pub kind: ForKind,
     /// Body of the loop, which each iteration executes.
     pub body: Stmt,
-    /// Annotations for passes.
+    /// Annotations of the loop, for passes.
     #[field(default)]
     pub annotations: Map<String, Any>,
 }
@@ -73,17 +73,17 @@ pub struct Launch {
 #[repr(C)]
 pub struct SeqStmt {
     pub(crate) base: StmtNode,
-    /// Statements in the order of execution.
+    /// Statements of the sequence, in the order of execution.
     pub seq: Array<Stmt>,
 }
 
-/// Statement that runs under a condition.
+/// Conditional statement: runs one of two statements, depending on a condition.
 #[derive(Object)]
 #[object(key = "tir.IfThenElse", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct IfThenElse {
     pub(crate) base: StmtNode,
-    /// Condition that chooses the statement.
+    /// Condition that decides which of the two statements runs.
     pub condition: Expr,
     /// Statement that runs if the condition holds.
     pub then_case: Stmt,
@@ -98,10 +98,10 @@ pub struct IfThenElse {
 #[repr(C)]
 pub struct LetStmt {
     pub(crate) base: StmtNode,
-    /// Variable that is bound.
+    /// Variable that the statement binds.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// Value of the variable.
+    /// Value to which the variable is bound.
     pub value: Expr,
     /// Statement in which the variable is visible.
     pub body: Stmt,
@@ -126,7 +126,7 @@ pub struct Allocate {
 #[repr(C)]
 pub struct Evaluate {
     pub(crate) base: StmtNode,
-    /// Expression that is evaluated.
+    /// Expression that the statement evaluates for its effect.
     pub value: Expr,
 }
 
@@ -136,11 +136,11 @@ pub struct Evaluate {
 #[repr(C)]
 pub struct AssertStmt {
     pub(crate) base: StmtNode,
-    /// Condition that must hold.
+    /// Condition that must hold for the function to continue.
     pub condition: Expr,
-    /// Kind of the error.
+    /// Kind of the error with which a failed assertion ends the function, such as `ValueError`.
     pub kind: String,
-    /// Message of the error: strings, and integers that are printed between them.
+    /// Message of a failed assertion: strings, and integers that are printed between them.
     pub message: Array<Expr>,
 }
 
@@ -168,7 +168,7 @@ pub struct Block {
     pub init: Option<Stmt>,
     /// Body of the block.
     pub body: Stmt,
-    /// Annotations for passes.
+    /// Annotations of the block, for passes.
     #[field(default)]
     pub annotations: Map<String, Any>,
 }
@@ -179,16 +179,16 @@ pub struct Block {
 #[repr(C)]
 pub struct BlockRealize {
     pub(crate) base: StmtNode,
-    /// Value of each axis.
+    /// Value of each axis of the block.
     pub iter_values: Array<Expr>,
     /// Condition under which the block runs.
     pub predicate: Expr,
-    /// Block that is realized.
+    /// Block that runs with these values of its axes.
     pub block: Ref<Block>,
 }
 
 crate::text_enum! {
-    /// Mode of execution of the iterations of a loop.
+    /// Mode in which the iterations of a loop are executed.
     ForKind {
         /// Iterations run one after the other.
         Serial = "serial",
@@ -196,7 +196,7 @@ crate::text_enum! {
         Parallel = "parallel",
         /// Iterations become the lanes of vector instructions.
         Vectorized = "vectorized",
-        /// Iterations are unrolled.
+        /// The loop is unrolled: its body is repeated for each iteration.
         Unrolled = "unrolled",
         /// Iteration `i` is executed by the block of threads with index `i` in the first dimension of the
         /// grid.

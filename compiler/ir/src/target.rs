@@ -28,7 +28,8 @@ pub struct Target {
     pub vector_bytes: i64,
     /// Expected number of cores that run the code.
     pub num_cores: i64,
-    /// Command of the C compiler, with its first arguments. A name that contains blanks is quoted.
+    /// Command that starts the C compiler: a program name or path, and optional arguments. A word that
+    /// contains blanks is quoted.
     pub cc: String,
     /// Further arguments of the C compiler.
     pub options: Array<String>,
@@ -66,7 +67,7 @@ impl Target {
         Ok(Ref::new(IRModule { functions: module.functions.clone(), attrs }))
     }
 
-    /// Checks the fields of a target, which may have been deserialised.
+    /// Checks that the fields of the target are in range. A deserialised target may have invalid fields.
     ///
     /// # Errors
     /// Returns `ValueError` if a field is out of range.
@@ -84,7 +85,7 @@ impl Target {
         Ok(())
     }
 
-    /// Checks the kind of a target.
+    /// Checks that a target kind is known.
     ///
     /// # Errors
     /// Returns `ValueError` for an unknown kind.
@@ -96,7 +97,7 @@ impl Target {
         Ok(())
     }
 
-    /// Checks the number of cores of a target.
+    /// Checks that a target may have `num_cores` cores.
     ///
     /// # Errors
     /// Returns `ValueError` unless the number is from 1 to 65,536.

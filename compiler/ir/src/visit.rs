@@ -655,7 +655,7 @@ fn same_option<T: Object>(a: Option<&Ref<T>>, b: Option<&Ref<T>>) -> bool {
     }
 }
 
-/// Transforms each element. Returns the same array if no element changes.
+/// Transforms each element of an array. Returns the same array if no element changes.
 fn each<T>(
     array: &Array<T>,
     mut change: impl FnMut(&T) -> Result<T>,
@@ -679,7 +679,8 @@ where
     if new.is_empty() { Ok(array.clone()) } else { Array::try_from_iter(new) }
 }
 
-/// Rebuilds an object of a foreign type with transformed fields. Returns `None` if no field changes.
+/// Rebuilds an object, of a type that this crate does not define, with transformed fields. Returns `None` if
+/// no field changes.
 fn rebuilt<M: Mutator + ?Sized>(mutator: &mut M, object: &ObjectRef) -> Result<Option<ObjectRef>> {
     let info = TypeInfo::of(object);
     let mut args = vec![Any::new(info.key())?];
@@ -736,8 +737,8 @@ impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
 /// Mutator that transforms all subexpressions in post-order. A shared subexpression is transformed once.
 struct Once<'a> {
     change: &'a mut dyn FnMut(Expr) -> Result<Expr>,
-    /// Results for expressions that may be shared, by address. The expressions are kept alive so that their addresses
-    /// stay unique.
+    /// Cached results for expressions that may be shared, by the address of the original expression. The
+    /// originals are kept alive so that their addresses stay unique.
     done: HashMap<usize, (Expr, Expr)>,
 }
 

@@ -12,13 +12,14 @@ use anyfn_ir::{ExprKind, StmtKind, ops};
 /// Step on the path from a statement to an access inside it.
 #[derive(Clone)]
 pub(crate) enum PathStep {
-    /// Statement of a sequence, given by the sequence and the index of the statement.
+    /// Step from a sequence to one of its statements. Contains the sequence and the index of the statement.
     Seq(Stmt, usize),
-    /// Body of a loop.
+    /// Step from a loop to its body.
     Loop(Ref<For>),
-    /// Branch of a conditional statement. The flag is true if the branch is taken when the condition holds.
+    /// Step from a conditional statement to one of its branches. Contains the condition, and its value for
+    /// which the branch is taken.
     Branch(Expr, bool),
-    /// Body of a let statement, with the variable and its value.
+    /// Step from a let statement to its body. Contains the variable and its value.
     Let(Ref<Var>, Expr),
 }
 
@@ -66,7 +67,7 @@ pub(crate) trait Informed: Mutator {
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) indices: Array<Expr>,
-    /// Path from the searched statement to the access.
+    /// Path to this access from the statement that [`accesses`] searched.
     pub(crate) frames: Vec<PathStep>,
 }
 
@@ -200,7 +201,7 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: u
 }
 
 /// Returns true if, in each execution of a loop body, `write` precedes `read` and sets the element that is
-/// read. `depth` is the number of path steps to the loop body.
+/// read. In both paths, the first `depth` steps lead to the loop body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Shrinks buffers to the region that is used.
+//! Shrinks each allocated buffer to the region that the function accesses.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,13 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Maximum constant extent of a shrunk buffer, in elements, that may replace an extent known only at run
-/// time.
+/// Maximum constant extent of a dimension, in elements, that may replace an extent known only at run time
+/// when a buffer is shrunk.
 const MAX_NUMBER: i64 = 64 * 1024;
 
-/// Shrinks each buffer that the function allocates to the region that is used within the allocation. Each
-/// dimension shrinks to the range of its indices, which become relative to the start of that range. A small
-/// buffer that only one task uses gets the scope `local`.
+/// Shrinks each buffer that the function allocates to the region that the body of the allocation accesses.
+/// Each dimension shrinks to the range of its indices, which become relative to the start of that range. A
+/// small buffer that only one task uses gets the scope `local`.
 ///
 /// A buffer that is passed to a call is unchanged, as is a dimension for which no smaller extent is known.
 ///
@@ -179,7 +179,8 @@ impl Mutator for Compact {
 struct Rebase<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,
-    /// Index in the old buffer of the first element of the new one, for each dimension. `None` represents 0.
+    /// For each dimension, the index in the buffer `old` at which the buffer `new` starts. `None` represents
+    /// 0.
     begins: &'a [Option<Expr>],
 }
 

@@ -61,8 +61,8 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
 }
 
 /// Moves integer quotients and remainders that do not change in the body of a parallel loop to variables at
-/// the beginning of the body. In a fused loop, they compute the original indices from the index of the fused
-/// loop.
+/// the beginning of the body. In a loop that results from fusion, such expressions compute the indices of the
+/// original loops.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -165,7 +165,7 @@ impl Changes {
 struct Lift<'a> {
     changes: &'a Changes,
     found: Vec<(Ref<Var>, Expr)>,
-    /// True if only integer quotients and remainders are extracted.
+    /// True if only integer quotients and remainders are replaced, not other costly values.
     only_quotients: bool,
 }
 

@@ -11,7 +11,7 @@ use anyfn_ir::stmt::{BlockRealize, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute};
 use anyfn_ir::{StmtKind, make, reduction};
 
-/// Lowers the blocks of a function.
+/// Replaces the blocks of a function by loops, conditions and allocations.
 ///
 /// The axes of a block are replaced by their values, and the buffers of a block become
 /// [`Allocate`](anyfn_ir::stmt::Allocate) statements. The `init` of a block becomes a statement that runs

@@ -28,7 +28,7 @@ struct TakeOut {
 
 /// Code that was extracted from an expression, to be executed in front of its statement.
 enum Taken {
-    /// Variable with its value, which contains a call.
+    /// Definition of a variable whose value contains a call of a packed function.
     Value(Ref<Var>, Expr),
     /// Buffer for the value of a conditional expression, and the conditional statement that stores the value
     /// in it.

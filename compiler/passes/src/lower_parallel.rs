@@ -39,7 +39,7 @@ impl Mutator for LowerParallel {
     }
 }
 
-/// Returns the launch of a loop. Returns any other statement unchanged.
+/// Returns a launch of the loop `stmt` with `num_tasks` tasks. Returns `stmt` unchanged if it is not a loop.
 fn launched(num_tasks: Expr, stmt: Stmt) -> Stmt {
     match stmt.cast::<For>() {
         Ok(body) => make::launch(num_tasks, body),

@@ -1,11 +1,11 @@
-//! Requests entry points for packed arguments.
+//! Pass that requests entry points for functions. An entry point takes packed arguments.
 
 use anyfn::{Any, Ref, Result};
 use anyfn_ir::func::{ENTRY, PACKED_ENTRY, PrimFunc};
 
-/// Sets the attribute [`ENTRY`] of a function to request an entry point that takes packed arguments, checks
-/// the conditions on which the function relies, and calls the function. A function that already has the
-/// attribute is unchanged.
+/// Requests an entry point for a function by setting its attribute [`ENTRY`]. The entry point takes packed
+/// arguments, checks the conditions on which the function relies, and calls the function. A function that
+/// already has the attribute is unchanged.
 ///
 /// Without this pass, code generators generate the plain function only, whose caller is responsible for its arguments.
 ///

@@ -8,7 +8,7 @@ use crate::{Pass, Pipeline};
 /// Function that implements a built-in pass: it receives a function of the IR and returns the transformed one.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
-/// Returns the names and functions of passes, given the names of the pass functions in this crate.
+/// Expands to an array of pairs: the name of a pass, and the function that implements it.
 macro_rules! named {
     ($($name:ident),* $(,)?) => {
         &[$((stringify!($name), crate::$name)),*]

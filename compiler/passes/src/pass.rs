@@ -24,7 +24,7 @@ type OfModule = dyn Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync;
 pub struct Pass {
     /// Name of the pass, used by pipelines and in messages.
     pub name: String,
-    /// Unit that the pass transforms.
+    /// Unit of IR that the pass transforms: a single function, or a whole module.
     pub kind: PassKind,
     #[field(skip)]
     body: Body,
@@ -39,8 +39,9 @@ enum Body {
 }
 
 impl Pass {
-    /// Creates a pass on functions. `body` receives a function and the module that contains it, and returns
-    /// the new function. The module is the input of the pass, so its functions are not transformed yet.
+    /// Creates a pass that transforms the functions of a module one by one. `body` receives a function and
+    /// the module that contains it, and returns the new function. The module is the input of the pass, so its
+    /// functions are not transformed yet.
     pub fn on_funcs(
         name: &str,
         body: impl Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
@@ -53,7 +54,7 @@ impl Pass {
         })
     }
 
-    /// Creates a pass on modules.
+    /// Creates a pass that transforms modules as a whole. `body` receives a module and returns the new one.
     pub fn on_modules(
         name: &str,
         body: impl Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync + 'static,

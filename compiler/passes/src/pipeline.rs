@@ -41,11 +41,11 @@ type Watcher = dyn Fn(&Moment<'_>) -> Result<()> + Send + Sync;
 anyfn_ir::text_enum! {
     /// Position at which a pass is inserted, relative to another pass.
     Position {
-        /// Before the other pass.
+        /// Position immediately before the other pass.
         Before = "before",
-        /// After the other pass.
+        /// Position immediately after the other pass.
         After = "after",
-        /// In place of the other pass, which is removed.
+        /// Position of the other pass, which the inserted pass replaces.
         Instead = "instead",
     }
 }

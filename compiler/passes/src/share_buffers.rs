@@ -68,8 +68,8 @@ struct Owner {
     last: usize,
 }
 
-/// Returns replacements for the buffers that can reuse the memory of an earlier buffer, by the address of the
-/// replaced buffer.
+/// Finds the buffers that can reuse the memory of an earlier buffer. Returns a map from the address of each
+/// to the buffer that replaces it.
 fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> {
     let mut replaced = HashMap::new();
     let StmtKind::SeqStmt(seq) = StmtKind::of(body) else { return replaced };
@@ -139,7 +139,7 @@ fn address(buffer: &Ref<Buffer>) -> usize {
     buffer.as_object().as_handle().addr()
 }
 
-/// Mutator that replaces buffers, given the replacements by the address of the old node.
+/// Mutator that replaces buffers. The map contains the replacements, by the address of the replaced buffer.
 struct Swap<'a>(&'a HashMap<usize, Ref<Buffer>>);
 
 impl Mutator for Swap<'_> {

@@ -82,8 +82,8 @@ fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     Ok(())
 }
 
-/// Assumes that the buffers of parameters have no negative extents, because arguments are checked before the
-/// function runs.
+/// Declares to the analyzer that no buffer parameter has a negative extent, because arguments are checked
+/// before the function runs.
 pub(crate) fn assume_shapes(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     for (_, buffer) in func.buffer_map.iter() {
         for extent in buffer.shape.iter() {

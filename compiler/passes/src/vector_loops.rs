@@ -22,11 +22,11 @@ use crate::loops::changed;
 /// Length in bytes of the vectors into which loops are split. A vector fills two or more registers, so that
 /// independent operations on them overlap.
 const VECTOR_BYTES: i64 = 128;
-/// Size in bytes of the vector of partial results. The vector fills enough registers to hide the latency of
-/// an addition.
+/// Size in bytes of the vector of partial results in a vectorized reduction. The vector fills enough
+/// registers to hide the latency of an addition.
 const PARTIAL_BYTES: i64 = 256;
-/// Size in bytes to which the vector of partial results is reduced by repeated halving. The remaining lanes
-/// are then combined.
+/// Size in bytes to which the vector of partial results is halved repeatedly at the end of a vectorized
+/// reduction. The remaining lanes are then combined.
 const LAST_BYTES: i64 = 64;
 
 /// Splits loops of kind `vectorized` into loops over vectors with power-of-two lane counts.
@@ -158,8 +158,9 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// Splits a loop in two where the condition of its `select` stops holding: the first loop stores one of the
-/// two values, and the second loop stores the other. Neither loop has a condition, so both can be vectorized.
+/// Splits a loop in two at the iteration where the condition of the `select` in its body stops holding: the
+/// first loop stores one of the two values, and the second loop stores the other. Neither loop has a
+/// condition, so both can be vectorized.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };

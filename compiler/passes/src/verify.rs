@@ -24,7 +24,7 @@ const MAX_CONDITIONS: usize = 32;
 /// Maximum number of problems that are reported for one function.
 const MAX_FOUND: usize = 8;
 
-/// Verifies a function.
+/// Verifies the data types, scopes and accesses in a function.
 ///
 /// Checks the data types of all operands and results, that variables and buffers are used where they are defined, that
 /// blocks read and write only the regions that they declare, that launches capture what their tasks use, and that no
@@ -61,7 +61,7 @@ fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
 }
 
-/// Problem in a function that the verifier found.
+/// Problem that the verifier found in a function.
 struct Problem {
     kind: &'static str,
     text: String,
@@ -77,15 +77,16 @@ struct Verifier {
     /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a
     /// branch, its expressions are removed from `right`, the set of expressions known to be valid.
     recent: Vec<usize>,
-    /// Enclosing blocks, outermost first. `loops` contains the kinds of the enclosing loops.
+    /// Blocks that enclose the current statement, outermost first. `loops` contains the kinds of the
+    /// enclosing loops.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
-    /// Enclosing loop variables and axes, outermost first, each with its first value and its number of
-    /// values.
+    /// Loop variables and block axes that enclose the current statement, outermost first, each with its first
+    /// value and its number of values.
     runs: Vec<(Ref<Var>, Expr, Expr)>,
     /// Variables of the loops in the innermost enclosing block, and variables whose values change with these loops.
     within: Vec<Ref<Var>>,
-    /// Enclosing conditions. Each is paired with the value that it has at the current statement.
+    /// Conditions that enclose the current statement, each with the value that it has there.
     conditions: Vec<(Expr, bool)>,
     /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside such a
     /// statement may be out of bounds.
@@ -527,7 +528,8 @@ impl Verifier {
         });
     }
 
-    /// Verifies that shared memory is not allocated by each thread.
+    /// Verifies that a buffer in shared memory is not allocated inside a loop over threads, where each thread
+    /// would allocate it.
     fn memory(&mut self, buffer: &Ref<Buffer>) {
         let is_in_thread = self.loops.iter().any(|kind| kind.is_over_threads());
         self.expect(&*buffer.scope != "shared" || !is_in_thread, "ValueError", || {

@@ -9,18 +9,19 @@ use anyfn_ir::{ExprKind, printer};
 
 /// Loops, axes and conditions that enclose an access.
 pub(crate) struct Enclosing<'a> {
-    /// Loop variables and axes, outermost first, each with its first value and its number of values.
+    /// Enclosing loop variables and block axes, outermost first, each with its first value and its number of
+    /// values.
     pub(crate) runs: &'a [(Ref<Var>, Expr, Expr)],
-    /// Conditions, each with the value that it has at the access.
+    /// Enclosing conditions, each with the value that it has at the access.
     pub(crate) conditions: &'a [(Expr, bool)],
 }
 
 /// Rule that assigns each loop variable its first or its last value.
 #[derive(Clone, Copy, PartialEq)]
 enum Corner {
-    /// Each variable has the value for which the index is smallest: checks the lower bound.
+    /// Assigns each variable the value for which the index is smallest, to check the lower bound.
     Low,
-    /// Each variable has the value for which the index is largest: checks the upper bound.
+    /// Assigns each variable the value for which the index is largest, to check the upper bound.
     High,
     First,
     Last,
@@ -96,11 +97,11 @@ fn outside_here(
     Ok(None)
 }
 
-/// Variables with their values.
+/// Variables, each with the value that is assigned to it.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Returns the values that a rule assigns to the enclosing loop variables and axes, `runs`. Returns `None` if
-/// the variables might never take these values.
+/// Returns the values that the rule `corner` assigns to the enclosing loop variables and axes, `runs`.
+/// Returns `None` if the variables might never take these values.
 fn values(
     analyzer: &mut Analyzer,
     runs: &[(Ref<Var>, Expr, Expr)],
@@ -132,7 +133,8 @@ fn values(
     Ok(Some(values))
 }
 
-/// Returns true if a trip count consists only of variables, integers and operations on them.
+/// Returns true if a trip count is computed only from variables and integers, and not from data in buffers or
+/// by calls.
 fn is_sure(extent: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(extent) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,

@@ -79,7 +79,7 @@ fn lines(func: &Ref<PrimFunc>) -> Vec<String> {
     printer::text(func.as_object()).lines().skip(1).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Returns the printed form of a function after `place_allocations` and `compact_buffers`.
+/// Applies `place_allocations` and `compact_buffers` to a function, and returns its printed form.
 fn passed(func: &Ref<PrimFunc>) -> Result<String> {
     Ok(lines(&simplify(&compact_buffers(&place_allocations(&simplify(func)?)?)?)?).join("\n"))
 }
@@ -124,8 +124,8 @@ fn a_tile_is_as_large_as_a_tile() -> Result<()> {
     Ok(())
 }
 
-/// Tests `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`, with the first loop
-/// over `k` split in two.
+/// Tests `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`, with the loop over `k`
+/// split in two.
 #[test]
 fn a_reduction_begins_with_its_first_step() -> Result<()> {
     let (a, c, d) = (buffer("A", &[16, 32]), buffer("C", &[16]), buffer("D", &[16]));

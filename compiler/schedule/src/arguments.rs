@@ -1,4 +1,4 @@
-//! Arguments of a recorded step.
+//! Reads the arguments of a recorded schedule step and checks them.
 
 use anyfn::{Any, Error, FromArg, Ref, Result, String, bail};
 use anyfn_ir::expr::Var;
@@ -49,7 +49,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns all loop arguments.
+    /// Returns the loop variables of all loops among the step's arguments.
     ///
     /// # Errors
     /// Returns `ValueError` if a loop has a number that is not known.
@@ -68,7 +68,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the only loop argument.
+    /// Returns the loop variable of the step's only loop argument.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of loops is not one, or if the loop has a number that is not known.

@@ -28,7 +28,7 @@ fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     })
 }
 
-/// Creates a block called `name` in new loops. It sets each element of `target` to the value that the
+/// Creates a block called `name` in new loops. The block sets each element of `target` to the value that the
 /// function `value` returns for the indices of the element.
 pub(crate) fn fill(
     name: &str,

@@ -60,7 +60,7 @@ pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
 
 /// Checks that a block can be moved into the innermost loop of `path`. The block must have no effects other
 /// than stores. Each loop that contains the block together with other blocks must be in `path`. The loops
-/// that contain only the block must not be scheduled, since new loops replace them.
+/// that contain only the block must be serial and without annotations, since new loops replace them.
 pub(crate) fn check_movable(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -176,8 +176,9 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that a block sets, and the axes that index their dimensions, by position in the block.
-/// Returns an error for a buffer that the function does not allocate, or that another block also sets.
+/// Returns the buffers that a block sets. Also returns, for each dimension, the position of the block's axis
+/// that indexes it, which must be the same for all buffers. Returns an error for a buffer that the function
+/// does not allocate, or that another block also sets.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,
@@ -289,7 +290,8 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
     Ok(parts)
 }
 
-/// Minimum magnitude of a constant that is considered a limit of a data type instead of an index.
+/// Minimum magnitude of a constant that is taken for a limit of a data type. Bounds that contain such a
+/// constant do not restrict the indices of a buffer.
 const LARGE: i64 = 1 << 28;
 
 /// Returns true if an expression contains a constant whose magnitude is at least [`LARGE`].

@@ -9,7 +9,7 @@ use anyfn_ir::{ExprKind, ops, printer, size};
 
 use crate::loops::substitute_expr;
 
-/// Maximum length in bytes of each new index when a map is printed.
+/// Maximum length, in bytes, of the expression of each new index in a printed map.
 const LONGEST: usize = 1 << 16;
 
 /// Maximum number of indices that an index map takes.
@@ -141,15 +141,15 @@ pub(crate) struct Digit {
     pub(crate) extent: Option<i64>,
 }
 
-/// Summand of a new index: a digit of an old index times a coefficient.
+/// Term of an index in a buffer's new layout: a digit of an old index times a coefficient.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub(crate) digit: Digit,
     pub(crate) coefficient: i64,
 }
 
-/// Changed layout of a buffer. Each new index is a sum of digits of old indices, in ascending order of their
-/// coefficients.
+/// New layout of a buffer. Each new index is a sum of terms: digits of old indices times coefficients, in
+/// ascending order of the coefficients.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) dims: Vec<Vec<Term>>,

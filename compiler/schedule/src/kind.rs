@@ -70,7 +70,7 @@ kinds! {
     /// must follow the block and the buffer.
     IndexMap: [anyfn::Any] as "Union[IndexMap, Callable[..., Sequence[_Operand]]]";
 
-    /// Value that is stored where the new layout has no element, or `None` to store nothing there. A
+    /// Value that is stored in the padding of a buffer's new layout, or `None` to leave the padding unset. A
     /// parameter of this kind must be the last one of a step, because a trace contains the value only if it
     /// is given.
     Pad: [Option<anyfn_ir::operand::Operand>] as "Union[int, float, PrimExpr, None]";

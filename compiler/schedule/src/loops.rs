@@ -1,4 +1,5 @@
-//! Steps that transform loops: split, fuse, reorder, parallel, vectorize, unroll. `bind` is in `threads`.
+//! Steps that transform loops: split, fuse, reorder, parallel, vectorize, unroll. The step `bind` is in the
+//! module `threads`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +17,7 @@ use crate::reduction;
 use crate::scope::{Leaf, Scope};
 use crate::tree::{self, address, find_loop, vars_of};
 
-/// Maximum trip count of a loop that is unrolled.
+/// Maximum trip count of a loop that the step `unroll` accepts.
 const MOST_UNROLLED: i64 = 1024;
 
 type Func = Ref<PrimFunc>;

@@ -20,9 +20,9 @@ use crate::tree;
 type Func = Ref<PrimFunc>;
 
 /// Rounds the extents of a block's axes up to multiples of the given numbers. The block then computes
-/// additional elements that are never read, and the buffers that it writes grow accordingly. If it would read
-/// beyond a buffer for such an element, or read an element that no block may have written, the block reads a
-/// nearby element instead.
+/// additional elements that are never read, and the buffers that it writes grow accordingly. If the block
+/// would read beyond a buffer for such an element, or read an element that may be unset, it reads a nearby
+/// element instead.
 ///
 /// # Errors
 /// Returns `ValueError` if a reduction axis would grow, if the loops of the block are already split or scheduled, or if
@@ -140,17 +140,17 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Mutator for reads that are out of bounds because axes grow. It redirects each of them to the nearest
-/// element of the buffer.
+/// Mutator for reads that are out of bounds because axes were padded. It redirects each of these reads to the
+/// nearest element of the buffer.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Axes that grow, each with an expression for its value, limited to the last value of the previous
-    /// domain.
+    /// Padded axes of the block, each with an expression: its value, limited to the last value before
+    /// padding.
     nearest: Vec<(Ref<Var>, Expr)>,
-    /// Buffers that the block writes. They are enlarged together with the axes.
+    /// Buffers that the padded block writes. They are enlarged together with its axes.
     own: Vec<&'a Ref<Buffer>>,
-    /// Analyzer that knows the new domains of the axes. `exact` knows the previous domains.
+    /// Analyzer that knows the padded domains of the block's axes; `exact` knows the original domains.
     padded: Analyzer,
     exact: Analyzer,
 }
@@ -209,8 +209,8 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// Returns the axes that grow, each with an expression for its value, limited to the last value of the
-/// previous domain. `doms` contains the new extents of these axes, and `None` for all others.
+/// Returns the axes of `block` that are padded. With each axis, returns an expression: its value, limited to
+/// the last value before padding. `doms` contains the new extents of these axes, and `None` for all others.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
     let last = |axis: &IterVar| {
@@ -221,7 +221,7 @@ fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>
     longer.map(|(axis, _)| Ok((axis.var.clone(), last(&axis)?))).collect()
 }
 
-/// Returns true if an index is proven to be within a dimension for all values of the axes.
+/// Returns true if `index` is proven to be within a dimension of size `extent` for all values of `axes`.
 fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<Var>]) -> Result<bool> {
     let zero = ops::int(0, index.dtype)?;
     let mut limits = vec![(index.clone(), index.clone())];

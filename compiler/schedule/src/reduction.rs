@@ -1,4 +1,4 @@
-//! Reductions of a single value by an operation that may combine the values in any order.
+//! Recognises reductions whose updates may be reordered and regrouped, such as sums and maxima.
 
 use anyfn_ir::analysis::Update;
 use anyfn_ir::expr::{Expr, IterKind};
@@ -31,8 +31,8 @@ impl Visitor for Uses<'_> {
     }
 }
 
-/// Returns true if the iterations of a loop are updates of one reduction, which may be reordered and
-/// regrouped. The body of the loop must be a block without `init`, and the loop variable must occur only in
+/// Returns true if the iterations of a loop may be reordered and regrouped because all of them update one
+/// reduction. The body of the loop must be a block without `init`, and the loop variable must occur only in
 /// the values of reduction axes.
 pub(crate) fn is_reassociable(node: &For) -> bool {
     let StmtKind::BlockRealize(realize) = StmtKind::of(&node.body) else { return false };

@@ -98,8 +98,8 @@ struct Source<'a> {
     number: usize,
 }
 
-/// Returns the buffer that is removed by inlining, and the axes that index it. The block must compute one
-/// element from each element of that buffer.
+/// Returns the buffer that is removed by inlining, and the axes that index it. The block to be inlined must
+/// compute one element from each element of that buffer.
 fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(Source<'a>, Vec<Ref<Var>>)> {
     let leaf = &scope.leaves[number];
     let block = leaf.block();
@@ -159,8 +159,8 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that a block can run as early as the block `setter`. Between the two positions, no block may set
-/// another input of the block or use its result.
+/// Checks that the block with index `number` can run as early as the block `setter`. No block between them
+/// may set another input of that block or use its result.
 fn check_order(
     scope: &Scope,
     number: usize,

@@ -201,7 +201,7 @@ fn replaced(expr: &Expr, pairs: &[(Ref<Var>, Expr)]) -> Result<Expr> {
     substitute_expr(expr, &pairs)
 }
 
-/// Loops around a reduction block, grouped by their use.
+/// Loops around a reduction block, and those among them that belong to its reduction axes.
 struct Loops<'a> {
     all: &'a [Ref<For>],
     /// Loops whose variables occur in the value of a reduction axis.
@@ -245,8 +245,8 @@ impl<'a> Loops<'a> {
         (spatial, self.reducing.iter().any(|node| is_used(&node)))
     }
 
-    /// Returns true if a condition holds in all iterations of the factored loop while the other reduction loops have
-    /// their first value.
+    /// Returns true if a condition holds in all iterations of the factored loop while the variables of the
+    /// other reduction loops have their first values.
     fn holds_at_first(&self, condition: &Expr) -> Result<bool> {
         let first = |var: &Ref<Var>| {
             let node = self.reducing.iter().find(|node| node.loop_var.ptr_eq(var))?;

@@ -29,20 +29,20 @@ use crate::{
 
 type Func = Ref<PrimFunc>;
 
-/// Description of a schedule step: its entry in the table.
+/// Entry of the table of schedule steps: the name, the parameters and the implementation of one step.
 pub struct StepInfo {
     /// Name of the step, and of the method of [`Schedule`] that applies it.
     pub name: &'static str,
-    /// Parameters of the method.
+    /// Parameters of the step, which are also those of the method.
     pub parameters: &'static [Parameter],
     apply: fn(&Func, &mut Arguments<'_>) -> Result<Applied>,
 }
 
 /// Description of a parameter of a schedule step.
 pub struct Parameter {
-    /// Name of the parameter.
+    /// Name of the parameter, as in the signature of the method.
     pub name: &'static str,
-    /// Kind of the parameter.
+    /// Kind of the parameter, which determines the types that it accepts in Rust and Python.
     pub kind: Kind,
 }
 
@@ -107,7 +107,8 @@ impl Returned for String {
     }
 }
 
-/// Applies a recorded step to a function. `known` contains the loops of the schedule, indexed by their numbers.
+/// Applies a recorded step to a function. `known` contains the loops of the schedule, indexed by their
+/// numbers in the trace.
 ///
 /// # Errors
 /// Returns `ValueError` if the table has no step of that name or if arguments are missing or surplus, `TypeError` if an
@@ -231,7 +232,7 @@ steps! {
     /// elements that it needs. The block gets new loops.
     fn compute_at(block: Block, r#loop: Loop) = compute_at::compute_at;
 
-    /// Moves a block into a loop that contains the producer of its input, behind the producer. In each iteration, the
+    /// Moves a block into a loop that contains the producer of its input, after the producer. In each iteration, the
     /// block then uses the elements that were computed in the same iteration. The block gets new loops.
     fn reverse_compute_at(block: Block, r#loop: Loop) = reverse::reverse_compute_at;
 

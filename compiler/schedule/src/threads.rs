@@ -109,8 +109,8 @@ pub(crate) fn check(func: &PrimFunc) -> Result<()> {
     check.result
 }
 
-/// Checks that a loop bound to a thread axis may be inside of the loops `outer`. The verifier checks the same
-/// rule.
+/// Checks that the loop `node`, which is bound to a thread axis, may be nested in the loops `outer`. The
+/// verifier enforces the same rule.
 fn check_nest(node: &For, outer: &[Ref<For>]) -> Result<()> {
     let excludes = |around: &&Ref<For>| {
         around.kind == node.kind

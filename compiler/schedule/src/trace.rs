@@ -1,4 +1,4 @@
-//! Traces: recorded steps that can be replayed.
+//! Traces of schedules: recorded steps that can be replayed.
 
 use anyfn::{Any, Array, Object, Ref, Result, String, bail, methods};
 use anyfn_ir::printer;
@@ -6,7 +6,7 @@ use anyfn_ir::printer;
 use crate::index_map::IndexMap;
 use crate::loops;
 
-/// Maximum length in bytes of each node in a printed trace.
+/// Maximum length, in bytes, of the text of each IR node in a printed trace.
 const LONGEST: usize = 1 << 16;
 
 /// Maximum total number of loops that the steps of a trace may return.
@@ -36,7 +36,7 @@ pub struct Step {
 #[derive(Object)]
 #[object(key = "tir.Trace", structural = "tree")]
 pub struct Trace {
-    /// Recorded steps in order.
+    /// Recorded steps, in the order in which they were applied.
     pub steps: Array<Ref<Step>>,
 }
 

@@ -231,7 +231,8 @@ impl Builder {
         name
     }
 
-    /// Returns the buffer of a result of an operation. A buffer that is not an argument is allocated by the function.
+    /// Returns the buffer that holds a result of an operation. The created function allocates the buffer
+    /// unless it is an argument.
     fn result(
         &mut self,
         op: &Ref<Operation>,

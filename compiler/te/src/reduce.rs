@@ -123,7 +123,7 @@ pub fn reduce(
         .map(|results| results.into_iter().collect())
 }
 
-/// Restricts a reduction to the values for which a condition holds. The condition may use the axes.
+/// Restricts a reduction to the values for which a condition holds. The condition may use the reduction axes.
 ///
 /// # Errors
 /// Returns `TypeError` if the expression is not a reduction or the condition is not Boolean.

@@ -17,7 +17,7 @@ pub struct Operation {
     /// Name hint, which is also the name of the block that computes the operation.
     #[field(structural = "ignore")]
     pub name: String,
-    /// Annotations for passes.
+    /// Annotations of the operation, for passes.
     pub attrs: Map<String, Any>,
 }
 
@@ -51,7 +51,7 @@ pub struct PlaceholderOp {
 #[repr(C)]
 pub struct ComputeOp {
     base: Operation,
-    /// Axes of the tensors.
+    /// Axes of the computed tensors: one for each dimension.
     #[field(structural = "def")]
     pub axis: Array<Ref<IterVar>>,
     /// Value of an element of each tensor. Either all values are results of the same reduction, or none is a reduction.
@@ -66,10 +66,10 @@ pub struct ExternOp {
     pub(crate) base: Operation,
     /// Tensors that the body reads.
     pub inputs: Array<Ref<Tensor>>,
-    /// Buffers that represent the inputs in the body.
+    /// Buffers from which the body reads the inputs, one for each input.
     #[field(structural = "def")]
     pub input_buffers: Array<Ref<Buffer>>,
-    /// Buffers that represent the results in the body.
+    /// Buffers to which the body writes the results, one for each result.
     #[field(structural = "def")]
     pub output_buffers: Array<Ref<Buffer>>,
     /// Statement that computes the results.
@@ -212,7 +212,8 @@ pub(crate) fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that reductions are not nested in other expressions, and that all values are results of the same reduction.
+/// Checks that reductions are not nested in other expressions, and that either all values are results of the
+/// same reduction, or none is a reduction.
 fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
     struct Inner(bool, HashSet<usize>);
     impl anyfn_ir::visit::Visitor for Inner {

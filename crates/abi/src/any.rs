@@ -28,17 +28,17 @@ pub struct TVMFFIAny {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union TVMFFIAnyValue {
-    /// Integer or boolean.
+    /// Value of an integer or boolean.
     pub v_int64: i64,
-    /// Floating-point number.
+    /// Value of a floating-point number.
     pub v_float64: f64,
-    /// Opaque pointer, tensor view or address of a byte array.
+    /// Opaque pointer, or address of a `DLTensor` or of a byte array.
     pub v_ptr: *mut c_void,
     /// Borrowed, NUL-terminated string.
     pub v_c_str: *const c_char,
-    /// Address of an object.
+    /// Address of the object to which the value refers.
     pub v_obj: *mut TVMFFIObject,
-    /// Data type; the upper four bytes are zero.
+    /// Data type; the upper four bytes of the union are zero.
     pub v_dtype: DLDataType,
     /// Device kind and index.
     pub v_device: DLDevice,
@@ -83,7 +83,7 @@ impl TVMFFIAny {
 pub struct TVMFFIByteArray {
     /// Address of the first byte; may be NULL if `size` is zero.
     pub data: *const c_char,
-    /// Number of bytes.
+    /// Number of bytes at `data`.
     pub size: usize,
 }
 

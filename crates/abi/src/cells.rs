@@ -26,7 +26,7 @@ pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
 pub struct AnyfnFunctionExt {
     /// Size of this struct in bytes; a field at or beyond this offset does not exist.
     pub size: usize,
-    /// Flags, a combination of `FUNCTION_FLAG_*`.
+    /// Flags of the function, a combination of `FUNCTION_FLAG_*`.
     pub flags: u64,
     /// Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
     /// known. May be NULL.
@@ -37,9 +37,9 @@ pub struct AnyfnFunctionExt {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIShapeCell {
-    /// Extents of all dimensions.
+    /// Array of `size` extents, one for each dimension of the shape.
     pub data: *const i64,
-    /// Number of dimensions.
+    /// Number of dimensions of the shape.
     pub size: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct TVMFFIShapeCell {
 pub struct TVMFFISeqCell {
     /// Address of the first element; the elements are of type `TVMFFIAny`.
     pub data: *mut c_void,
-    /// Number of elements.
+    /// Number of elements of the sequence.
     pub size: i64,
     /// Number of elements for which `data` has room.
     pub capacity: i64,
@@ -62,11 +62,11 @@ pub struct TVMFFISeqCell {
 /// layout `data` is an array of blocks of 16 slots, and a [`TVMFFIDenseMapTail`] follows this struct.
 #[repr(C)]
 pub struct TVMFFIMapCell {
-    /// Array of pairs (small layout) or of blocks (dense layout).
+    /// Array of the map's pairs (small layout), or of blocks of 16 slots each (dense layout).
     pub data: *mut c_void,
-    /// Number of pairs.
+    /// Number of pairs in the map.
     pub size: u64,
-    /// Number of slots; bit 63 is set in the small layout.
+    /// Number of slots of the map; bit 63 is set in the small layout.
     pub slots: u64,
     /// Function that frees `data`; NULL if the pairs live in the object's own memory.
     pub data_deleter: Option<unsafe extern "C" fn(data: *mut c_void)>,
@@ -80,22 +80,22 @@ pub struct TVMFFIDenseMapTail {
     pub fib_shift: u32,
     /// Padding, always zero.
     pub padding: u32,
-    /// Slot of the oldest pair; all bits are set if there is no pair.
+    /// Slot index of the oldest pair of the map; all bits are set if the map is empty.
     pub iter_head: u64,
-    /// Slot of the newest pair; all bits are set if there is no pair.
+    /// Slot index of the newest pair of the map; all bits are set if the map is empty.
     pub iter_tail: u64,
 }
 
 /// One slot of a dense Map or Dict.
 #[repr(C)]
 pub struct TVMFFIMapItem {
-    /// Key of the pair.
+    /// Key of the pair in this slot.
     pub key: TVMFFIAny,
-    /// Value of the pair.
+    /// Value of the pair in this slot.
     pub value: TVMFFIAny,
-    /// Slot of the next older pair; all bits are set in the oldest pair.
+    /// Slot index of the next older pair; all bits are set in the oldest pair.
     pub prev: u64,
-    /// Slot of the next newer pair; all bits are set in the newest pair.
+    /// Slot index of the next newer pair; all bits are set in the newest pair.
     pub next: u64,
 }
 
@@ -106,7 +106,7 @@ pub struct TVMFFIMapBlock {
     /// clear for the head of a chain and set for the other slots of a chain. The low seven bits encode the distance to
     /// the next slot of the chain.
     pub meta: [u8; 16],
-    /// Contents of the slots.
+    /// Pairs of the 16 slots of the block.
     pub items: [TVMFFIMapItem; 16],
 }
 
@@ -130,7 +130,7 @@ pub struct TVMFFIErrorCell {
     >,
     /// Error that caused this one, owned; NULL if absent.
     pub cause_chain: TVMFFIObjectHandle,
-    /// Further details, an owned object; NULL if absent.
+    /// Object with further details of the error, owned; NULL if absent.
     pub extra_context: TVMFFIObjectHandle,
 }
 
@@ -150,10 +150,10 @@ pub struct TVMFFIOpaqueObjectCell {
     pub handle: *mut c_void,
 }
 
-/// Content of a BigInt (type 78). The words follow: two's complement, least significant word first.
+/// Content of a BigInt (type 78). Its 64-bit words follow: two's complement, least significant word first.
 #[repr(C)]
 pub struct TVMFFIBigIntCell {
-    /// Number of 64-bit words.
+    /// Number of 64-bit words of the integer.
     pub word_count: usize,
 }
 

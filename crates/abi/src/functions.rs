@@ -55,7 +55,7 @@ macro_rules! functions {
 }
 
 unsafe extern "C" {
-    /// Returns the function table of the runtime. The table is valid as long as the library is loaded.
+    /// Returns the function table of the runtime. The table is valid as long as the runtime is loaded.
     pub fn anyfn_api() -> *const AnyfnApi;
 }
 
@@ -200,7 +200,7 @@ functions! {
     /// incomplete.
     fn TVMFFIBigIntFromByteArray(input: *const TVMFFIByteArray, out: *mut TVMFFIAny) -> c_int;
 
-    /// Returns the words of an int or BigInt, borrowed from `value`. The result is empty for other types.
+    /// Returns the 64-bit words of an int or BigInt, borrowed from `value`. The result is empty for other types.
     fn TVMFFIBigIntGetContentByteArray(value: *const TVMFFIAny) -> TVMFFIByteArray;
 
     /// Parses a data type such as `float32` or `int8x4`. Raises `ValueError` if the string is not a data type.

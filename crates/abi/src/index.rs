@@ -41,7 +41,7 @@ indices! {
     kTVMFFISmallBytes = 12 "ffi.SmallBytes";
     /// Result of a structural mutator that leaves the original value unchanged.
     kTVMFFIUnchanged = 13 "ffi.Unchanged";
-    /// First index of the object types.
+    /// First type index of the object types.
     kTVMFFIStaticObjectBegin = 64;
     /// Root of all object types.
     kTVMFFIObject = 64 "ffi.Object";
@@ -73,7 +73,7 @@ indices! {
     kTVMFFIVisitInterrupt = 77 "ffi.VisitInterrupt";
     /// Integer of arbitrary size.
     kTVMFFIBigInt = 78 "ffi.BigInt";
-    /// Upper bound of the static object types, exclusive.
+    /// Upper bound of the type indices of static object types, exclusive.
     kTVMFFIStaticObjectEnd = 79;
     /// First index that is allocated at run time.
     kTVMFFIDynObjectBegin = 128;

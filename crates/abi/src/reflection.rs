@@ -76,7 +76,7 @@ pub struct TVMFFIFieldInfo {
     pub doc: TVMFFIByteArray,
     /// Metadata as JSON, whose key `type_schema` describes the type of the field.
     pub metadata: TVMFFIByteArray,
-    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
+    /// Flags of the field, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
     /// Size of the field in bytes.
     pub size: i64,
@@ -104,9 +104,9 @@ pub struct TVMFFIMethodInfo {
     pub doc: TVMFFIByteArray,
     /// Metadata as JSON, whose key `type_schema` describes the signature of the method.
     pub metadata: TVMFFIByteArray,
-    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
+    /// Flags of the method, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
-    /// View of the function object.
+    /// View of the function object that implements the method.
     pub method: TVMFFIAny,
 }
 
@@ -118,9 +118,9 @@ pub struct TVMFFITypeMetadata {
     pub doc: TVMFFIByteArray,
     /// Function that creates an object with default content; NULL if the type has no such function.
     pub creator: Option<TVMFFIObjectCreator>,
-    /// Size of an object in bytes.
+    /// Size of an object of the type in bytes.
     pub total_size: i32,
-    /// Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`.
+    /// Treatment of the type by structural equality and hash, one of `kTVMFFISEqHashKind*`.
     pub structural_eq_hash_kind: i32,
 }
 
@@ -128,11 +128,11 @@ pub struct TVMFFITypeMetadata {
 /// if the type does not have the attribute.
 #[repr(C)]
 pub struct TVMFFITypeAttrColumn {
-    /// Entries of the column.
+    /// Entries of the column, one for each type index from `begin_index` on.
     pub data: *const TVMFFIAny,
-    /// Number of entries.
+    /// Number of entries in `data`.
     pub size: i32,
-    /// Type index of the first entry.
+    /// Type index to which the first entry in `data` belongs.
     pub begin_index: i32,
 }
 
@@ -141,7 +141,7 @@ pub struct TVMFFITypeAttrColumn {
 pub struct TVMFFITypeInfo {
     /// Type index of the type.
     pub type_index: i32,
-    /// Number of ancestors.
+    /// Number of ancestors of the type.
     pub type_depth: i32,
     /// Type key, the unique name of the type.
     pub type_key: TVMFFIByteArray,

@@ -61,12 +61,12 @@ impl ContextSymbol {
     }
 }
 
-/// Context symbols that crates define in addition to those of the loader. The loader uses them only if it is
-/// linked into the same executable or library.
+/// Context symbols that crates define in addition to those of the loader. The loader uses a context symbol
+/// only if the loader itself is linked into the executable or library that defines the symbol.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
-/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
@@ -81,11 +81,12 @@ pub struct TypeEntry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
-/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
-/// Registers all types of this executable or library in the type table; see [`TypeIndex::define`].
+/// Registers all types of this executable or library in the type table. For `again`, see
+/// [`TypeIndex::define`].
 ///
 /// # Errors
 /// Returns the first error, such as a type whose key belongs to another type. The other types are still registered.
@@ -168,8 +169,8 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// The entries that [`registrations`] last returned, and the memory that they refer to. The next call of that
-/// function frees them.
+/// Entries that [`registrations`] returned, and the memory to which the entries refer. The next call of
+/// [`registrations`] frees both.
 struct Table {
     infos: Vec<TVMFFIMethodInfo>,
     /// Functions and signatures to which the entries in `infos` point.
@@ -314,7 +315,7 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// Adds an object that [`new_object`] did not create to the live objects of this library. The object must be
+/// Counts an object that [`new_object`] did not create as a live object of this library. The object must be
 /// at its final address.
 ///
 /// ```compile_fail,E0133
@@ -328,8 +329,8 @@ pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Removes an object that [`new_object`] did not create from the live objects of this library. Must be called
-/// before the memory of the object is freed.
+/// Stops counting an object that [`new_object`] did not create as a live object of this library. Must be
+/// called before the memory of the object is freed.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
@@ -341,8 +342,8 @@ pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object by calling `release`. Only the deleters of objects that [`new_object`]
-/// did not create use this function.
+/// Destroys the content of an object by calling `release`; returns false if this was deferred. Only the
+/// deleters of objects that [`new_object`] did not create use this function.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
 /// the deleter must then return immediately.

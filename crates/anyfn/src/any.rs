@@ -132,7 +132,8 @@ impl Any {
         AnyView(self.0, PhantomData)
     }
 
-    /// Returns a slice of values as a slice of views, for example as the arguments of a call.
+    /// Returns a slice of values as a slice of views, for example to pass the values as the arguments of a
+    /// call.
     ///
     /// ```
     /// # use anyfn_core as _;

@@ -11,8 +11,8 @@ use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWe
 use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
-/// Header and byte array of a String or Bytes object. The bytes follow in memory, terminated by a NUL that
-/// the length excludes.
+/// Header and byte array of a String or Bytes object. The bytes follow in memory, and then a NUL byte that
+/// the length does not include.
 #[repr(C)]
 pub(crate) struct BytesObject {
     header: TVMFFIObject,

@@ -1,4 +1,4 @@
-//! Conversions between typed and untyped object references, through the standard traits `From` and `TryFrom`:
+//! Conversions between typed and untyped object references, through the standard traits `From` and `TryFrom`.
 //!
 //! ```
 //! # use anyfn_core as _;

@@ -81,7 +81,8 @@ pub trait FromArg {
     /// The type that [`from_arg`](Self::from_arg) returns. It borrows from the value if possible.
     type Arg<'a>;
 
-    /// True if values of every type are accepted, so that the elements of a container need not be checked.
+    /// True if every value can be read as this type, so that the elements of a container of this type need
+    /// not be checked.
     const ALL: bool = false;
 
     /// States whether reading a value as this type can run code outside this crate. The type parameter
@@ -101,8 +102,9 @@ pub trait FromArg {
 
 /// A Rust type that can be converted into a value: the type of a result, an element or an owned argument.
 pub trait IntoAny {
-    /// Memory representation of fields of this type, which allows faster reads. The type parameter prevents
-    /// an implementation from using the constant of another type:
+    /// Memory representation of a field of this type. It specifies whether readers can borrow the field's
+    /// value instead of calling the getter. The type parameter prevents an implementation from using the
+    /// constant of another type.
     ///
     /// ```compile_fail,E0326
     /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
@@ -151,7 +153,8 @@ impl Mismatch {
         Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 
-    /// Creates a mismatch with the kind of the error and descriptions of the expected type and the actual value.
+    /// Creates a mismatch with the kind of the error to raise and descriptions of the expected type and the
+    /// actual value.
     #[cold]
     pub fn new(kind: &'static str, expected: StdString, got: StdString) -> Mismatch {
         Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new() }))
@@ -162,7 +165,7 @@ impl Mismatch {
         Self::new("OverflowError", range(), format!("int {got}"))
     }
 
-    /// Returns the kind of the error, such as `TypeError` or `OverflowError`.
+    /// Returns the kind of the error to raise, such as `TypeError` or `OverflowError`.
     pub fn kind(&self) -> &'static str {
         self.0.kind
     }

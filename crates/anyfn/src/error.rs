@@ -534,7 +534,7 @@ pub struct Detail<'a> {
     pub function: &'a str,
     /// Name or index of the argument.
     pub argument: &'a str,
-    /// Path inside the argument, such as `[3]["w"]`.
+    /// Path to the invalid value inside the argument, such as `[3]["w"]`.
     pub path: &'a str,
     /// Description of the expected type.
     pub expected: &'a str,

@@ -1,4 +1,4 @@
-//! Conversions of the errors of the standard library, for the operator `?`.
+//! Conversions of standard library errors to [`Error`], for the operator `?`.
 
 use core::array::TryFromSliceError;
 use core::convert::Infallible;
@@ -52,7 +52,8 @@ impl From<ParseIntError> for Error {
     }
 }
 
-/// Allows the operator `?` on conversions that cannot fail. The conversion is never called.
+/// Allows the operator `?` on conversions that cannot fail. The code is never executed, because `Infallible`
+/// has no values.
 impl From<Infallible> for Error {
     fn from(error: Infallible) -> Error {
         match error {}

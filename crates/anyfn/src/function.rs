@@ -305,8 +305,7 @@ impl PackedFunc {
         value.get::<crate::String>().ok()
     }
 
-    /// Returns true if the function uses an address that its caller passes without checking it; see
-    /// [`crate::Unsafe`].
+    /// Returns true if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     #[inline]
     pub fn is_unsafe(&self) -> bool {
         self.ext().is_some_and(|ext| ext.flags & FUNCTION_FLAG_UNSAFE != 0)

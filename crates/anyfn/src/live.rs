@@ -89,14 +89,15 @@ mod imp {
     }
 }
 
-/// Number of live objects of each type, counted in debug builds only.
+/// Counters of live objects by type, in debug builds only.
 #[cfg(debug_assertions)]
 mod ledger {
     use core::sync::atomic::{AtomicIsize, Ordering};
 
     use alloc::vec::Vec;
 
-    /// Number of counters. All types with an index of `TYPES - 1` or more share the last counter.
+    /// Number of counters, one for each type index. All types with an index of `TYPES - 1` or more share the
+    /// last counter.
     const TYPES: usize = 1024;
 
     static COUNTS: [AtomicIsize; TYPES] = [const { AtomicIsize::new(0) }; TYPES];

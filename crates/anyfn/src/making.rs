@@ -14,7 +14,7 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 use crate::types;
 
 /// Name of a type attribute of `ffi.Object`. Its value is the address of the runtime's count of calls in
-/// progress, which other copies of this crate find through this attribute.
+/// progress. Other copies of this crate find the count through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
 /// Number of calls in progress to functions that create objects. A copy of this crate outside the runtime
@@ -30,8 +30,8 @@ pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
 }
 
-/// Returns true if no function that creates objects is being called. The runtime checks this after it has
-/// removed the addresses of a library's functions from the type table.
+/// Returns true if no call of a function that creates objects is in progress. The runtime checks this after
+/// it has removed the addresses of a library's functions from the type table.
 #[doc(hidden)]
 pub fn is_idle() -> bool {
     fence(Ordering::SeqCst);

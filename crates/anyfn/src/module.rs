@@ -47,8 +47,8 @@ impl Module {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
-    /// Loads a module from a file and reloads the file whenever it has been rebuilt, for development. A build
-    /// that cannot be loaded is ignored.
+    /// Loads a module from a file, and loads the file again whenever it has been rebuilt. This is intended
+    /// for development. A new build that cannot be loaded is ignored.
     ///
     /// Functions that are looked up in the module always call the newest build. Each call first asks the operating
     /// system whether the file has changed. A build that cannot be loaded, or that lacks a function in use, is not
@@ -61,8 +61,8 @@ impl Module {
         crate::global!("ffi.ModuleWatch")?.call((path,))?.get::<Module>()
     }
 
-    /// Returns true if loading the module's file now would yield the same code. Always returns true for a module
-    /// without a file.
+    /// Returns true if the module still has the same code as its file, which may have been rebuilt. Always
+    /// returns true for a module without a file.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.

@@ -75,8 +75,8 @@ pub trait ModuleKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Writes the module to a file in one of the formats and returns true. If it returns false, the caller
-    /// writes the result of [`ModuleKind::save_to_bytes`] to the file instead.
+    /// Writes the module to a file in the requested format and returns true. If this function returns false,
+    /// the caller writes the result of [`ModuleKind::save_to_bytes`] to the file instead.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.

@@ -110,7 +110,7 @@ mod imp {
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    //! Implementation without thread-local storage, where releases nest on the stack.
+    //! Implementation for builds without thread-local storage. Releases nest on the stack without a limit.
     use core::ffi::c_int;
 
     use anyfn_abi::TVMFFIObject;

@@ -127,7 +127,7 @@ impl ObjectRef {
     }
 }
 
-/// Returns the counter in an object header that holds the strong and the weak count.
+/// Returns the 64-bit counter in an object header, which combines the strong and the weak reference count.
 ///
 /// # Safety
 /// The header must be live for `'a`.
@@ -139,7 +139,8 @@ unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(count) }
 }
 
-/// Calls the deleter of an object with `flags`, which select the content, the memory or both.
+/// Calls the deleter of an object. `flags` specify whether the deleter destroys the content, frees the
+/// memory, or both.
 ///
 /// # Safety
 /// The reference counting protocol must have determined that the content or memory that `flags` names is no longer in

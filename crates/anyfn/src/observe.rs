@@ -74,12 +74,12 @@ pub struct Call {
     pub args: *const TVMFFIAny,
     /// Number of arguments.
     pub num_args: i32,
-    /// Code that reports the call: one of the constants of [`door`].
+    /// Identifier of the code that reports the call: one of the constants in [`door`].
     pub door: u32,
     /// Function that writes the name of the called function, as a string, to `out`. It writes nothing if the
     /// name is unknown. `None` if the reporting code never knows the name.
     pub name: Option<unsafe extern "C" fn(data: *mut c_void, out: *mut TVMFFIAny)>,
-    /// Context that is passed to `name`.
+    /// Context pointer that is passed to the function `name`.
     pub data: *mut c_void,
 }
 
@@ -105,7 +105,7 @@ impl Call {
 
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the variable that points to the observer of this library. The runtime writes it.
+/// Returns the variable that points to the observer of this library. The runtime sets this variable.
 ///
 /// # Safety
 /// Only NULL and observers that live as long as the process may be stored there.
@@ -143,7 +143,7 @@ impl Watched {
         Watched((token != 0).then_some((observer, token)))
     }
 
-    /// Reports the end of the call, with the status that the call returned.
+    /// Reports the end of the call. `code` is the status that the call returned.
     #[cold]
     pub fn end(self, code: c_int) {
         if let Some((observer, token)) = self.0 {

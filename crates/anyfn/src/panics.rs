@@ -132,8 +132,8 @@ mod imp {
 pub use imp::record_panic_locations;
 pub(crate) use imp::{catch, swallow};
 
-/// Runs the body of a function that C code calls. Returns 0 on success. Otherwise, it raises the error or the
-/// panic on this thread and returns -1.
+/// Runs the body of a function that C code calls. Returns 0 on success. If `body` fails or panics, raises an
+/// error on this thread and returns -1.
 ///
 /// This is the trampoline of all functions that Rust code provides to C.
 #[inline]

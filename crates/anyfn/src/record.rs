@@ -42,8 +42,9 @@ use crate::{Any, Array, Dict, Error, IntoAny, List, Map, ObjectRef, Result, regi
 /// be stored differently.
 pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 
-/// Name of the type attribute that contains the address of a type's [`Maker`]. Types with the attribute
-/// [`SLOTS_ATTRIBUTE`] have it, for frontends that set the fields of a new object directly.
+/// Name of the type attribute that contains the address of a type's [`Maker`]. Each type with the attribute
+/// [`SLOTS_ATTRIBUTE`] has this attribute too: frontends create an object with the maker and then write its
+/// slots directly.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
 /// Function that creates objects of one type, and the context pointer that is passed to it. A maker lives for
@@ -142,7 +143,7 @@ impl TypeDef {
         TypeDef { key: key.into(), parent: Any::NONE, fields: Vec::new(), options: Vec::new() }
     }
 
-    /// Sets the parent type, given its type index. Its fields precede those of the new type.
+    /// Sets the parent type, given its type index. The fields of the parent precede those of the new type.
     #[must_use]
     pub fn parent(mut self, type_index: i32) -> TypeDef {
         self.parent = plain(kTVMFFIInt, type_index as u64);
@@ -163,7 +164,8 @@ impl TypeDef {
         self
     }
 
-    /// Sets how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
+    /// Sets how structural equality and hash treat objects of the type. `kind` is one of
+    /// `kTVMFFISEqHashKind*`.
     #[must_use]
     pub fn structural(mut self, kind: i32) -> TypeDef {
         self.options.push(("structural", plain(kTVMFFIInt, kind as u64)));

@@ -18,7 +18,7 @@ pub struct RegisteredFunction {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [RegisteredFunction];
-/// Empty collection for the unit tests. A unit test executable contains this crate twice, and the linker does
-/// not allow two collections of the same name.
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles. A unit test executable
+/// contains this crate twice, and the linker does not allow two such slices of the same name.
 #[cfg(test)]
 pub static REGISTRATIONS: [RegisteredFunction; 0] = [];

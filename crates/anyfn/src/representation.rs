@@ -3,21 +3,21 @@
 
 use core::marker::PhantomData;
 
-/// Field flag that extends those of the ABI: the field stores a 16-byte value that does not change once it is
+/// Field flag that the ABI does not define: the field stores a 16-byte value that does not change once it is
 /// set.
 pub(crate) const LENDS_VALUE: i64 = 1 << 62;
-/// Field flag that extends those of the ABI: the field stores the address of an object, or NULL, and does not
+/// Field flag that the ABI does not define: the field stores the address of an object, or NULL, and does not
 /// change once it is set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// Field flag that extends those of the ABI: only the field's own getter and setter understand its
+/// Field flag that the ABI does not define: only the field's own getter and setter understand its
 /// representation.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// Field flag that extends those of the ABI: the setter converts values with code outside this crate. That
+/// Field flag that the ABI does not define: the setter converts values with code outside this crate. That
 /// code may keep a reference to the value.
 pub(crate) const RUNS_CODE: i64 = 1 << 59;
-/// Field flag that extends those of the ABI: the setter is a function object, but it keeps only what the
-/// field stores.
+/// Field flag that the ABI does not define: the setter is a function object, but it keeps only what the field
+/// stores.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
 /// Memory representation of object fields whose Rust type is `T`.

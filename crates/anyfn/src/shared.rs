@@ -1,4 +1,4 @@
-//! Entries of the type table of the process, in a form that several threads can use at the same time.
+//! Entries of the process-wide type table, in a form that several threads can use at the same time.
 //!
 //! The structs have the same memory layout as those of the ABI. Here, everything that changes after an entry has been
 //! published is atomic. A reference to an entry is therefore sound while another thread registers a type, or loads or
@@ -20,7 +20,7 @@ use anyfn_abi::{
 pub struct SharedType {
     /// Type index of the type.
     pub type_index: i32,
-    /// Number of ancestors.
+    /// Number of ancestors of the type.
     pub type_depth: i32,
     /// Type key, the unique name of the type.
     pub type_key: TVMFFIByteArray,
@@ -28,11 +28,11 @@ pub struct SharedType {
     pub type_ancestors: *const *const SharedType,
     /// Hash of the type key.
     pub type_key_hash: u64,
-    /// Number of fields of this type, without those of its ancestors. Writers store it after they have stored
-    /// `fields`.
+    /// Number of fields of this type, without those of its ancestors. Writers store this number after they
+    /// have stored `fields`.
     pub num_fields: AtomicI32,
-    /// Number of methods of this type, without those of its ancestors. Writers store it after they have
-    /// stored `methods`.
+    /// Number of methods of this type, without those of its ancestors. Writers store this number after they
+    /// have stored `methods`.
     pub num_methods: AtomicI32,
     /// Fields of this type, in an array that lives for the lifetime of the process.
     pub fields: AtomicPtr<SharedField>,
@@ -56,7 +56,7 @@ pub struct SharedField {
     pub doc: TVMFFIByteArray,
     /// Metadata of the field as a JSON object, whose key `type_schema` describes the field's type.
     pub metadata: TVMFFIByteArray,
-    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
+    /// Flags of the field, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
     /// Size of the field in bytes.
     pub size: i64,
@@ -68,7 +68,7 @@ pub struct SharedField {
     pub getter: AtomicPtr<c_void>,
     /// Function that sets the field: a `TVMFFIFieldSetter`, a Function handle if flag bit 11 is set, or NULL.
     pub setter: AtomicPtr<c_void>,
-    /// Default value, or the function that creates it if flag bit 5 is set.
+    /// Default value of the field, or the function that creates the default if flag bit 5 is set.
     pub default_value_or_factory: TVMFFIAny,
     /// Type index of the field if it is known statically, else `kTVMFFIAny`.
     pub field_static_type_index: i32,
@@ -103,9 +103,9 @@ pub struct SharedColumn {
     /// Values of the attribute, one entry for each type index from `begin_index` on, in an array that lives
     /// for the lifetime of the process.
     pub data: AtomicPtr<TVMFFIAny>,
-    /// Number of entries. Writers store it after they have stored `data`.
+    /// Number of entries in the array `data`. Writers store this number after they have stored `data`.
     pub size: AtomicI32,
-    /// Type index of the first entry.
+    /// Type index to which the first entry of the array `data` belongs.
     pub begin_index: i32,
 }
 
@@ -172,7 +172,8 @@ impl SharedType {
     }
 }
 
-/// Returns an array of a type info, such as its fields, that another thread may extend at the same time.
+/// Returns an array that belongs to a type info, such as its fields. Another thread may append to the array
+/// at the same time.
 ///
 /// # Safety
 /// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger
@@ -225,7 +226,8 @@ impl SharedColumn {
         unsafe { column.as_ref() }
     }
 
-    /// Returns the entry of the type with this index; `None` if it is not set. An entry never changes once it is set.
+    /// Returns the entry of the type with this index; `None` if the entry is not set. An entry never changes
+    /// once it is set.
     #[inline]
     pub fn get(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
         let size = self.size.load(Ordering::Acquire);

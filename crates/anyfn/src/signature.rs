@@ -45,8 +45,8 @@ pub struct Signature {
     pub named: bool,
     /// True if the function accepts more positional arguments than `params` lists.
     pub variadic: bool,
-    /// Names of the keyword-only arguments. Unless `takes_names` is true, only callers in the language of the
-    /// function can pass them.
+    /// Names of the keyword-only arguments. Unless `takes_names` is true, only callers in the language in
+    /// which the function is written can pass them.
     pub keyword_only: Vec<StdString>,
     /// True if the function accepts named arguments directly. In this form, the positional arguments are
     /// followed by the object that `ffi.GetKwargsObject` returns, and then by alternating names and values.
@@ -70,7 +70,7 @@ pub struct Param {
     pub ty: Schema,
     /// Value that is used if the argument is omitted; [`Fallback::Required`] if it must be passed.
     pub default: Fallback,
-    /// True if the function only reads the tensor that is passed.
+    /// True if the function only reads the tensor that is passed for this parameter.
     pub read_only: bool,
     /// True if the argument must be passed by name.
     pub by_name: bool,
@@ -81,9 +81,10 @@ pub struct Param {
 pub enum Fallback {
     /// No default: the argument is required.
     Required,
-    /// The default value in the signature.
+    /// Default value of the argument, as stated in the signature.
     Value(Any),
-    /// A default value that is not in the signature. The argument may be omitted if no later argument is passed.
+    /// Default value that the signature does not state. The argument may be omitted if no later argument is
+    /// passed.
     Unknown,
 }
 

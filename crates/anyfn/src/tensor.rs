@@ -61,7 +61,7 @@ pub struct TensorView<'a> {
     /// Address of the tensor object to which the view refers, if that object is marked as read-only;
     /// otherwise NULL.
     read_only: *const TVMFFIObject,
-    /// True if the memory must not be written.
+    /// True if the memory of the tensor must not be written.
     is_read_only: bool,
 }
 
@@ -235,7 +235,7 @@ impl<'a> TensorView<'a> {
         TensorView { tensor, read_only: if is_read_only { header } else { ptr::null() }, is_read_only }
     }
 
-    /// Returns true if the memory must not be written.
+    /// Returns true if the memory of the tensor must not be written.
     ///
     /// This is the case if the tensor is in read-only memory, or if the caller passed a `DLTensor` for a
     /// parameter with `#[read_only]`. The mark is preserved when the view is passed to another function.
@@ -554,7 +554,7 @@ mod owned {
     struct Owned {
         managed: DLManagedTensorVersioned,
         shape: Box<[i64]>,
-        /// Block that contains the elements.
+        /// Address of the memory block that contains the elements.
         block: *mut u8,
         layout: Layout,
     }

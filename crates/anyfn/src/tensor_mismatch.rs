@@ -42,7 +42,7 @@ pub enum TensorMismatch<'a> {
     },
     /// A dimension does not have the required extent.
     Extent {
-        /// Index of the dimension.
+        /// Index of the dimension whose extent is wrong.
         dim: usize,
         /// Required extent.
         expected: i128,
@@ -51,14 +51,14 @@ pub enum TensorMismatch<'a> {
     },
     /// The elements are not stored in row-major order without gaps.
     Stride {
-        /// Index of the innermost dimension whose stride differs.
+        /// Index of the innermost dimension whose stride differs from that of a contiguous tensor.
         dim: usize,
-        /// Stride of a contiguous tensor, in elements.
+        /// Stride of this dimension in a contiguous tensor of the same shape, in elements.
         expected: i64,
         /// Actual stride of the dimension, in elements.
         got: i64,
     },
-    /// The address of the first element is not aligned.
+    /// The address of the first element is not aligned as the element type requires.
     Alignment {
         /// Required alignment in bytes.
         expected: usize,
@@ -71,7 +71,7 @@ pub enum TensorMismatch<'a> {
         dtype: DType,
         /// Extents of the tensor.
         shape: &'a [i64],
-        /// Size of the elements in bytes.
+        /// Total size of all elements of the tensor in bytes.
         expected: usize,
         /// Number of bytes that the caller passed.
         got: usize,
@@ -91,7 +91,7 @@ pub enum TensorMismatch<'a> {
 }
 
 impl TensorMismatch<'_> {
-    /// Returns the kind of the error.
+    /// Returns the kind of the error that [`error`](Self::error) creates.
     pub fn kind(&self) -> &'static str {
         match self {
             TensorMismatch::DType { .. } => "TypeError",
@@ -155,7 +155,7 @@ impl From<TensorMismatch<'_>> for Error {
     }
 }
 
-/// Formats a shape for messages. A long shape is shortened.
+/// Formats a shape for messages. Only the first extents of a long shape are shown.
 pub fn show(shape: &[i64]) -> String {
     const SHOWN: usize = 16;
     if shape.len() <= SHOWN {

@@ -173,7 +173,7 @@ impl Tensor {
         global!("anyfn.tensor_to_bytes")?.call((self,))?.get::<Bytes>()
     }
 
-    /// Sets all elements from their bytes, in row-major order.
+    /// Sets all elements from `bytes`, which contains their values in row-major order.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of bytes differs or the memory is read-only.
@@ -189,7 +189,7 @@ impl Tensor {
         global!("anyfn.tensor_fill")?.call((self, value))?.get::<()>()
     }
 
-    /// Returns true if the memory must not be written.
+    /// Returns true if the memory of the tensor must not be written.
     pub fn is_read_only(&self) -> bool {
         self.view().is_read_only()
     }

@@ -98,8 +98,8 @@ impl Names {
 /// implemented for every `Fn` of up to 12 arguments whose types implement [`FromArg`] and whose result implements
 /// [`IntoAny`], and for functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
-    /// True if the function accepts any number of arguments of any type. Its argument types are then not
-    /// listed.
+    /// True if the function accepts any number of arguments of any type. The signature then lists no argument
+    /// types.
     const VARIADIC: bool = false;
     /// True if the function may run for a long time or block; see [`Blocking`].
     const BLOCKING: bool = false;

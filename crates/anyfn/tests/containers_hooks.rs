@@ -1,5 +1,5 @@
-//! Tests of keys whose type has hooks. The hooks run without the container's lock, so they may use the
-//! container itself.
+//! Tests of container keys whose type registers hooks for equality and hash. The hooks run without the
+//! container's lock, so they may use the container itself.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

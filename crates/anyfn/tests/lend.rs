@@ -68,7 +68,8 @@ fn slots_are_lent_when_they_are_constant() {
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }
 
-/// Address of an object, without a reference to it. Other languages read the address as the object.
+/// Field type that stores the address of an object but owns no reference to it. Reflection describes such a
+/// field as an object.
 struct Address(u64);
 
 static KEPT: std::sync::Mutex<Option<ObjectRef>> = std::sync::Mutex::new(None);
@@ -99,7 +100,7 @@ struct Holder {
     cell: anyfn::Cell<ObjectRef>,
 }
 
-/// Two words with the layout of a 16-byte value. They hold no reference.
+/// Field type with the layout of a 16-byte value. Its two words own no reference.
 struct Pair([u64; 2]);
 
 impl anyfn::FieldValue for Pair {

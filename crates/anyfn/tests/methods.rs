@@ -1,4 +1,4 @@
-//! Tests of methods, cells and field visits of types with `#[derive(Object)]`.
+//! Tests of methods, mutable fields (`Cell`) and field visitors of types with `#[derive(Object)]`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

@@ -26,37 +26,37 @@ mod stubs;
 pub enum AttachError {
     /// The file cannot be opened as a library.
     Load {
-        /// Path of the file.
+        /// Path of the file that cannot be opened.
         path: PathBuf,
-        /// Message of the dynamic linker.
+        /// Error message of the dynamic linker.
         reason: String,
     },
     /// The library has no function table.
     NoTable {
-        /// Path of the file.
+        /// Path of the library without a function table.
         path: PathBuf,
     },
     /// The library implements an incompatible version of the ABI.
     Version {
-        /// Path of the file.
+        /// Path of the library with the incompatible version.
         path: PathBuf,
-        /// Version that the library implements.
+        /// Version of the ABI that the library implements.
         found: TVMFFIVersion,
         /// Size of the library's function table in bytes.
         size: usize,
     },
     /// The runtime in the file refuses to be used in this process, because it conflicts with another runtime.
     Conflict {
-        /// Path of the file.
+        /// Path of the runtime that refuses to be used.
         path: PathBuf,
-        /// Reason that the library reports.
+        /// Reason that the runtime states for its refusal.
         reason: String,
     },
     /// The process is already attached to another file.
     Attached {
-        /// File that was requested.
+        /// Path of the runtime that [`attach`] was asked to open.
         path: PathBuf,
-        /// File to which the process is attached.
+        /// Path of the runtime to which the process is already attached.
         current: PathBuf,
     },
 }
@@ -98,7 +98,8 @@ impl fmt::Display for AttachError {
 
 impl std::error::Error for AttachError {}
 
-/// Path of the runtime that is attached, or `None`. The lock also makes concurrent first calls wait for each other.
+/// Path of the runtime to which this extension is attached, or `None`. The lock also serialises concurrent
+/// calls of [`attach`].
 static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Opens the runtime library at `path` and fills this extension's function table from it. An extension calls
@@ -192,7 +193,7 @@ fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachE
     }
 }
 
-/// Copies a C string of the runtime. Returns `None` for NULL.
+/// Copies a C string into a Rust string. Returns `None` for NULL.
 fn text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;

@@ -10,7 +10,7 @@ pub(super) const RELOCATABLE: u16 = elf::ET_REL;
 /// Object file type of a shared library.
 pub(super) const SHARED: u16 = elf::ET_DYN;
 
-/// Name of the symbol for the data of a library in which its modules are stored.
+/// Name of the symbol whose data are the serialised modules that a library contains.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
 /// Format and machine of an ELF file, as its header identifies them.
@@ -101,8 +101,8 @@ pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> S
     }
 }
 
-/// Returns the header of a section that is not loaded and contains no table. Arguments: offset of its name in the
-/// section name table, type, offset in the file and size in bytes, alignment.
+/// Returns the header of a section that is not mapped at run time and has no fixed-size entries. Arguments:
+/// offset of its name in the section name table, type, offset in the file and size in bytes, alignment.
 pub(super) fn section(name: u32, kind: u32, (offset, size): (usize, usize), align: u64) -> SectionHeader64<LE> {
     SectionHeader64 {
         sh_name: U32::new(LE, name),

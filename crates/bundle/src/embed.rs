@@ -22,10 +22,10 @@ struct Library<'a> {
     header: &'a FileHeader64<LE>,
     segments: &'a [ProgramHeader64<LE>],
     dynamic: &'a [Dyn64<LE>],
-    /// Offset of the dynamic table in the file.
+    /// Offset of the library's dynamic table in the file, in bytes.
     dynamic_at: usize,
     symbols: &'a [Sym64<LE>],
-    /// Offset of the dynamic symbol table in the file.
+    /// Offset of the library's dynamic symbol table in the file, in bytes.
     symbols_at: usize,
     strings: &'a [u8],
     versions: Option<&'a [U16<LE>]>,
@@ -125,7 +125,7 @@ fn dynamic_value(dynamic: &[Dyn64<LE>], tag: u32) -> Option<u64> {
     entry.map(|entry| entry.d_val.get(LE))
 }
 
-/// Returns the rest of a file, from the offset `at`, as 32-bit integers.
+/// Returns the data of a file from the offset `at` to the end, as 32-bit integers.
 fn words(file: &[u8], at: usize) -> Option<&[U32<LE>]> {
     records(file, at, file.len().checked_sub(at)? / size_of::<U32<LE>>())
 }
@@ -192,15 +192,16 @@ pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?).is_some())
 }
 
-/// A table that was copied to the new segment, with the data needed to update its section header.
+/// A table of the library that was copied to the new segment, with the data needed to update the header of
+/// the table's section.
 struct Moved {
-    /// Previous address of the table.
+    /// Address of the table before it was moved to the new segment.
     from: u64,
-    /// Offset of the table in the new segment.
+    /// Offset of the moved table in the new segment, in bytes.
     to: usize,
-    /// Size of the table in bytes.
+    /// Size of the moved table in bytes.
     size: usize,
-    /// New type of the table's section, if the type changes.
+    /// New type of the moved table's section, or `None` if the type stays the same.
     kind: Option<u32>,
 }
 
@@ -336,7 +337,7 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// Returns the program header of a read-only segment that is loaded.
+/// Returns the program header of a loadable, read-only segment.
 fn new_segment(offset: usize, address: u64, size: usize, align: u64) -> ProgramHeader64<LE> {
     ProgramHeader64 {
         p_type: U32::new(LE, elf::PT_LOAD),

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// A compiler or linker, as the words of a command: the program and its leading arguments.
+/// Command that runs a compiler or linker: the program and its leading arguments.
 pub(super) struct Tool {
     words: Vec<String>,
     /// True if the command is the linker itself, as opposed to a compiler that calls the linker.

@@ -1,4 +1,4 @@
-//! `anyfn inspect`: shows what the runtime finds in a file.
+//! `anyfn inspect`: shows what a library contains, what it needs, and what it was built for.
 
 use std::process::ExitCode;
 

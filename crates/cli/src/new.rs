@@ -9,7 +9,7 @@ use lexopt::{Arg, Parser, ValueExt};
 /// Template for one kind of plugin: names and contents of its files. Both may contain placeholders of the
 /// form `@..@`.
 struct Template {
-    /// Name of the option that selects this kind, without its dashes.
+    /// Name of the option that selects this kind of plugin, without the dashes.
     option: &'static str,
     /// File name of the library that the plugin builds.
     library: &'static str,

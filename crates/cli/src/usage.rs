@@ -1,4 +1,4 @@
-//! Help of the command, and error reports about its command line.
+//! Help text of the command `anyfn`, and reports of errors in its command line.
 
 use std::process::ExitCode;
 
@@ -76,7 +76,7 @@ pub(crate) fn argument(args: &mut Parser) -> Result<Option<String>, lexopt::Erro
     }
 }
 
-/// Returns an error if there are further arguments.
+/// Returns an error if `args` still contains an argument.
 pub(crate) fn finished(args: &mut Parser) -> Result<(), lexopt::Error> {
     match args.next()? {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Tests of the command on real files.
+//! Tests of the command `anyfn` on real files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,8 @@ fn anyfn(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("the command runs")
 }
 
-/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
+/// Returns the path of the plugin `anyfn-testing`, which contains sample functions. Cargo has built it beside
+/// the test program.
 fn plugin() -> PathBuf {
     let deps = std::env::current_exe().expect("this program has a path");
     let deps = deps.parent().expect("it is in a folder");
@@ -240,7 +241,7 @@ fn arguments_that_are_not_in_utf_8() {
     assert!(text(&output.stderr).contains("expected arguments in UTF-8"), "{}", text(&output.stderr));
 }
 
-/// Time in seconds after which a command is terminated.
+/// Time limit, in seconds, after which a tested command is terminated.
 const PATIENCE: &str = "60";
 
 fn patient(words: &[&str], out: Option<&Path>) -> Output {

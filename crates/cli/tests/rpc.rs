@@ -20,7 +20,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
+/// Returns the path of the plugin `anyfn-testing`, which contains sample functions. Cargo has built it beside
+/// the test program.
 fn plugin() -> PathBuf {
     let deps = std::env::current_exe().expect("this program has a path");
     let deps = deps.parent().expect("it is in a folder");

@@ -1,5 +1,5 @@
-//! Publishes the access table of this copy of `anyfn` as a type attribute, so that all libraries of the process share
-//! it.
+//! Publishes the access table, which records the accesses to tensors that are in progress. The table is
+//! published as a type attribute, so that all libraries of the process share it.
 
 use core::ffi::c_void;
 
@@ -14,7 +14,7 @@ pub(crate) fn attribute() -> (&'static str, *mut c_void) {
 }
 
 /// Registers fork handlers. After a fork only one thread exists in the child process, so the handlers remove
-/// the accesses of the other threads from the child's table.
+/// the accesses of the other threads from the child's access table.
 #[cfg(all(feature = "std", unix))]
 fn watch_forks() {
     extern "C" fn before() {

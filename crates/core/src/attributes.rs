@@ -43,7 +43,7 @@ const WELL_KNOWN: &[&str] = &[
 
 const FIRST_CAPACITY: usize = 256;
 
-/// Column of a type attribute. Clients see only its first field, `shown`.
+/// Column of a type attribute. Users of the C ABI see only its first field, `shown`.
 #[repr(C)]
 struct Column {
     shown: SharedColumn,
@@ -53,8 +53,8 @@ struct Column {
     arrays: Mutex<Vec<Entries>>,
 }
 
-/// Address of an array of entries. The array is never freed. No reference to the whole array is formed,
-/// because readers hold references to single entries while other entries are written.
+/// Address of an array that holds the entries of a column. The array is never freed. No reference to the
+/// whole array is formed, because readers hold references to single entries while other entries are written.
 #[derive(Clone, Copy)]
 struct Entries(*mut [TVMFFIAny]);
 
@@ -105,7 +105,8 @@ fn column_of(name: &[u8]) -> &'static Column {
     })
 }
 
-/// Returns the column of the attribute called `name`, or `None` if nothing has registered such an attribute.
+/// Returns the column of the type attribute called `name`, or `None` if no code has registered this
+/// attribute.
 #[inline]
 pub(crate) fn column(name: &[u8]) -> Option<&'static SharedColumn> {
     START.ensure(make_well_known);
@@ -152,7 +153,7 @@ pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
 }
 
 impl Column {
-    /// Returns the address of the entry of the type with index `at`. If the current array is too short,
+    /// Returns the address of the entry for the type with the index `at`. If the current array is too short,
     /// replaces it with a larger one.
     fn entry(&self, arrays: &mut Vec<Entries>, at: usize) -> *mut TVMFFIAny {
         let none = || ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0);

@@ -107,7 +107,7 @@ fn file_and_line(place: &str) -> (&str, u32) {
 }
 
 /// Stores the result of [`text`] in this thread's buffer and returns the address of its byte array. The
-/// address is valid until the next call on this thread.
+/// address is valid until this function is called again on this thread.
 pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteArray {
     static NOTHING: Nothing = Nothing(TVMFFIByteArray::EMPTY);
     let text = text(place);

@@ -294,8 +294,8 @@ fn in_field(error: &Error, place: ConstructorName<'_>, field: Field) -> Error {
     renamed.unwrap_or_else(|| error.clone())
 }
 
-/// Returns the default of a field for which the caller passed no value. Returns `None` if the constructor does not set
-/// such a field, and an error if the field is a required parameter.
+/// Returns the default of a field for which the caller passed no value. Returns `None` if the constructor has
+/// no parameter for the field, and an error if the field is a required parameter.
 fn default_of(field: Field, place: ConstructorName<'_>) -> Result<Option<Any>> {
     if let Some(default) = field.default()? {
         return Ok(Some(default));

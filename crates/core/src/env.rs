@@ -58,14 +58,14 @@ pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
 type Allocator = Option<DLPackManagedTensorAllocator>;
 
 per_thread! {
-    /// Allocator of tensors that this thread has set.
+    /// Tensor allocator that this thread has set.
     static ALLOCATOR: Cell<Allocator> = Cell::new(None);
 }
-/// Allocator of tensors for all threads that have not set an allocator; a function pointer or NULL.
+/// Tensor allocator for all threads that have not set one; a function pointer or NULL.
 static GLOBAL_ALLOCATOR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the allocator of this thread and, if `global` is true, also the allocator of all threads that have
-/// not set one. Returns the previous allocator of this thread.
+/// Sets the tensor allocator of this thread and, if `global` is true, also the default for all threads that
+/// have not set an allocator. Returns the previous allocator of this thread.
 pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     let old = ALLOCATOR.with(|own| own.replace(allocator)).flatten();
     if global {
@@ -75,7 +75,8 @@ pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     old
 }
 
-/// Returns the allocator of this thread or, if the thread has not set an allocator, the global allocator.
+/// Returns the tensor allocator of this thread or, if the thread has not set an allocator, the global
+/// allocator.
 pub(crate) fn allocator() -> Allocator {
     if let Some(own) = ALLOCATOR.with(Cell::get).flatten() {
         return Some(own);

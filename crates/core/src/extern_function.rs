@@ -31,7 +31,8 @@ struct Closure {
     data: *mut c_void,
     call: TVMFFISafeCallType,
     deleter: Option<Deleter>,
-    /// Lease on the library that contains the code. It is dropped after the deleter has run.
+    /// Lease on the libraries that contain the code of the function and of its deleter. It is dropped after
+    /// the deleter has run.
     _lease: Lease,
 }
 

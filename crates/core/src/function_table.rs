@@ -25,8 +25,8 @@ struct FunctionEntry {
 }
 
 static ENTRIES: NameTable<FunctionEntry> = NameTable::new();
-/// Lock that is held while an entry is changed. If two threads register the same name at the same time, the
-/// lock ensures that one of them fails.
+/// Lock that is held while an entry of the table is changed. If two threads register the same name at the
+/// same time, the lock ensures that one of them fails.
 static WRITER: Mutex<()> = Mutex::new(());
 
 /// Returns a new reference to the function that is registered under `name`. Takes no lock.
@@ -96,12 +96,12 @@ pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
     set_own(name, function)
 }
 
-/// Registers a function that takes any arguments.
+/// Registers the Rust function `body`, which takes any arguments, under `name`.
 pub(crate) fn packed(name: &'static str, body: fn(Args<'_>) -> Result<Any>) -> Result<()> {
     set_own(name, PackedFunc::new(body))
 }
 
-/// Registers a function of this crate.
+/// Registers a global function that this crate implements.
 fn set_own(name: &str, function: PackedFunc) -> Result<()> {
     let signature = function.signature();
     let metadata = signature.as_ref().map_or(&[][..], |text| text.as_bytes());

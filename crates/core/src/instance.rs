@@ -13,9 +13,9 @@ use crate::sys::objects;
 
 /// This copy of the implementation: the file that holds it, and its conflict with another copy, if any.
 pub(crate) struct Instance {
-    /// Absolute path of the file that holds this copy.
+    /// Absolute path of the file that contains this copy of the implementation.
     pub(crate) path: Option<CString>,
-    /// Reason why this copy must not be used; `None` if no other copy was found.
+    /// Reason why this copy of the implementation must not be used; `None` if no other copy was found.
     pub(crate) conflict: Option<CString>,
 }
 

@@ -31,15 +31,16 @@ pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 /// Kind of the object that holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
-    /// A function that was created from the address of its code.
+    /// Lease of a function that was created from the address of its code.
     Function,
-    /// A tensor whose memory is released by code at a given address.
+    /// Lease of a tensor whose memory is released by code at a given address.
     Tensor,
-    /// An object of another language that has a deleter.
+    /// Lease of an object that holds a foreign pointer and has a deleter for it.
     Opaque,
 }
 
-/// Entry of a mapped library. The library stays mapped while the entry is referenced.
+/// A mapped library, to which each [`Lease`] on it refers. The library stays mapped while a reference to this
+/// object exists.
 pub trait Library: Send + Sync {
     /// Handles the release of a lease on this library that an object of the kind `kind` held.
     fn release(&self, kind: LeaseKind);
@@ -253,8 +254,8 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
 /// Guard that keeps libraries mapped. An object that contains addresses in these libraries holds the guard.
 pub struct Lease {
     libraries: Libraries,
-    /// Number that the loader gave to the lease; `None` if all addresses belong to known libraries or no
-    /// library was being opened.
+    /// Number that the loader gave to the lease because an address was in no known library and a library was
+    /// being opened; `None` for other leases.
     unknown: Option<NonZero<u32>>,
     kind: LeaseKind,
 }

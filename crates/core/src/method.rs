@@ -27,16 +27,18 @@ use crate::{attributes, sentinel, type_table, unload};
 struct Method {
     cell: TVMFFIFunctionCell,
     ext: &'static AnyfnFunctionExt,
-    /// Address of the library's code, a `TVMFFISafeCallType`; NULL while the library is not loaded.
+    /// Address of the code that the function object calls, a `TVMFFISafeCallType`; NULL while the library
+    /// that contains the code is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of running calls of the target. The library stays mapped while this number is not 0. The leases
-    /// of the arguments do not suffice for this: an argument keeps mapped the library that has created it,
-    /// which need not be the library of the target. Also, the arguments may be wrong.
+    /// Number of calls of `target` in progress. The library of `target` stays mapped while this number is not
+    /// 0. The leases of the arguments do not suffice for this: an argument keeps mapped the library that has
+    /// created it, which need not be the library of `target`. Also, the arguments may be wrong.
     running: AtomicUsize,
-    /// True if a newer build of the library has replaced the target while the older one was still loaded.
+    /// True if a newer build of the method's library has replaced `target` while the older build was still
+    /// loaded.
     renewed: AtomicBool,
-    /// True if a newer build of the library has a method of the same name with other parameters, so that this function
-    /// can no longer be called.
+    /// True if a newer build of the method's library has a method of the same name with other parameters, so
+    /// that this function can no longer be called.
     replaced: AtomicBool,
     name: String,
     signature: Mutex<anyfn::String>,
@@ -50,7 +52,7 @@ unsafe impl Send for Method {}
 enum Role {
     Method,
     Static,
-    /// The constructor. A type has only one, whatever its name.
+    /// Constructor of the type. A type has only one, whatever its name.
     Init,
     /// Factory of a field's default value. The function has the name of the field.
     Default,
@@ -376,8 +378,8 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
 }
 
 /// Revokes the functions of a library that is about to be unmapped. `is_gone` returns true for the addresses
-/// of the library's code. If one of the functions is running, or if `is_idle` then returns false, restores
-/// the functions and returns false.
+/// of the library's code. `is_idle` is called afterwards, and returns false if the library is in use. In that
+/// case, or if one of the functions is running, restores the functions and returns false.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
     let mut taken = Vec::new();

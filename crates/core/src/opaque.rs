@@ -11,7 +11,7 @@ use crate::libraries::{Lease, LeaseKind};
 struct Opaque {
     cell: TVMFFIOpaqueObjectCell,
     deleter: Option<unsafe extern "C" fn(*mut c_void)>,
-    /// Lease on the library that contains the deleter. It is dropped after the deleter has run.
+    /// Lease on the library that contains the code of `deleter`. It is dropped after `deleter` has run.
     _lease: Lease,
 }
 

@@ -20,7 +20,7 @@ use crate::env;
 use crate::libraries::{Lease, LeaseKind};
 use crate::value::out_of_memory;
 
-/// Content of a tensor object. Clients access only its first field, `tensor`.
+/// Content of a tensor object. Users of the C ABI access only its first field, `tensor`.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
@@ -67,7 +67,7 @@ impl Drop for Owner {
 /// Requirements that an importer places on a tensor.
 #[derive(Clone, Copy)]
 pub(crate) struct Require {
-    /// Minimum alignment of the data in bytes; 0 for none.
+    /// Minimum alignment of the data in bytes; 0 if any alignment is accepted.
     pub(crate) alignment: i32,
     pub(crate) contiguous: bool,
 }
@@ -326,7 +326,7 @@ pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
     Ok(Box::into_raw(Box::new(managed)))
 }
 
-/// Exports a tensor object in the DLPack format since 1.0, including the mark of read-only memory.
+/// Exports a tensor object in the DLPack format since 1.0, including the flag for read-only memory.
 pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVersioned> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensorVersioned) {
         // SAFETY: the struct was created by `Box` below; the consumer calls this function once.

@@ -35,7 +35,7 @@ const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
 
 type Chunk = [AtomicPtr<TypeEntry>; CHUNK];
 
-/// Entry of the type table. Clients see only its first field, `info`.
+/// Entry of the type table. Users of the C ABI see only its first field, `info`.
 #[repr(C)]
 struct TypeEntry {
     info: SharedType,
@@ -47,7 +47,7 @@ struct TypeEntry {
 
 /// State that the registration of types uses, guarded by the lock of the type table.
 struct Writer {
-    /// Smallest dynamic index that is not reserved for any type.
+    /// Smallest dynamic type index that is not reserved for any type.
     next: i32,
     /// Registration state of each type, by type index. Lookups do not use it.
     details: BTreeMap<i32, Details>,
@@ -55,17 +55,18 @@ struct Writer {
 
 /// Registration state of a type. Lookups do not use it.
 struct Details {
-    /// Number of indices in use among those reserved for the type, including the type's own index.
+    /// Number of type indices in use among those reserved for the type, including the type's own index.
     allocated: i32,
     fields: Growing<SharedField>,
     methods: Growing<TVMFFIMethodInfo>,
 }
 
-/// An array that only grows and whose elements clients read without a lock. If it is full, a larger array replaces it,
-/// and the old one is kept because readers may still use it. Readers hold shared references to published elements while
-/// further elements are written.
+/// An array that only grows, and whose elements any thread may read without a lock. If it is full, a larger
+/// array replaces it, and the old one is kept because readers may still use it. Readers hold shared
+/// references to published elements while further elements are written.
 struct Growing<T: 'static> {
-    /// All arrays: those that were replaced because they were full, then the current array.
+    /// All arrays that have held the elements: first those that were replaced because they were full, then
+    /// the current one.
     arrays: Vec<&'static [Element<T>]>,
     /// Number of elements in the current array.
     len: usize,
@@ -120,8 +121,8 @@ impl<T: 'static> Growing<T> {
         old.iter().flat_map(|array| Self::slice(array, array.len())).chain(self.items())
     }
 
-    /// Stores the address of the current array in `data`, then its number of elements in `count`. From then on clients
-    /// see all elements.
+    /// Stores the address of the current array in `data`, then its number of elements in `count`. From then
+    /// on readers see all elements.
     fn publish(&self, data: &AtomicPtr<T>, count: &AtomicI32) {
         let items = self.items();
         data.store(items.as_ptr().cast_mut(), Ordering::Release);
@@ -137,13 +138,13 @@ static START: Start = Start::new();
 /// Properties of a type that is to be registered.
 pub(crate) struct NewType<'a> {
     pub(crate) key: &'a [u8],
-    /// Index that is fixed for the type, or -1 to allocate an index.
+    /// Type index that is fixed for the new type, or -1 to allocate one.
     pub(crate) static_index: i32,
-    /// Number of ancestors, or -1 to derive it from the parent.
+    /// Number of ancestors of the new type, or -1 to derive it from the parent.
     pub(crate) depth: i32,
     pub(crate) child_slots: i32,
     pub(crate) can_overflow: bool,
-    /// Index of the parent type, or -1 for none.
+    /// Type index of the parent type, or -1 for none.
     pub(crate) parent: i32,
 }
 
@@ -358,13 +359,13 @@ fn ancestors(parent: Option<&'static TypeEntry>) -> *const *const SharedType {
     all.leak().as_ptr()
 }
 
-/// Returns a copy of `bytes` that is never freed.
+/// Copies `bytes` into memory that is never freed, and returns the copy.
 fn keep(bytes: &[u8]) -> &'static [u8] {
     Box::leak(bytes.into())
 }
 
-/// Returns a copy of a string that is never freed. In memory the copy ends with a NUL, which is not part of its size.
-/// The copy of an empty string has the address NULL.
+/// Copies a string into memory that is never freed, and returns the copy. In memory the copy ends with a NUL,
+/// which is not part of its size. The copy of an empty string has the address NULL.
 ///
 /// # Safety
 /// The requirements of [`TVMFFIByteArray::as_slice`] apply.
@@ -499,12 +500,14 @@ impl Writer {
     }
 }
 
-/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because
-/// a thread that locks the list may already hold locks of the loader.
+/// Metadata of all types that have a creator, a function that creates objects of the type. While the list is
+/// locked, nothing may be created or called, because a thread that locks the list may already hold locks of
+/// the loader.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators of a library that is about to be unmapped. `is_gone` returns true for the addresses
-/// of the library's code. If `is_idle` then returns false, restores the creators and returns false.
+/// Revokes the functions by which a library that is about to be unmapped creates objects of its types.
+/// `is_gone` returns true for the addresses of the library's code. `is_idle` is called afterwards. If it
+/// returns false, because the library is in use, restores the functions and returns false.
 pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();
@@ -526,8 +529,8 @@ pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bo
     false
 }
 
-/// Revokes the accessors of fields whose library is about to be unmapped. If `is_gone` returns true for the
-/// address of a field's getter, replaces its getter and setter by functions that raise an error.
+/// Revokes the getters and setters of fields whose library is about to be unmapped. If `is_gone` returns true
+/// for the address of a field's getter, replaces its getter and setter by functions that raise an error.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
     for details in writer.details.values() {
@@ -579,7 +582,8 @@ pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
 }
 
 /// Sets the metadata of a type. Metadata that is already set cannot be changed. The only exception is the
-/// creator, which a plugin may replace by registering the same type again.
+/// creator (the function that creates objects of the type), which a plugin may replace by registering the
+/// same type again.
 ///
 /// # Safety
 /// The string must be readable. The creator must stay callable for the lifetime of the process, or until it is revoked.

@@ -75,7 +75,7 @@ pub(crate) fn is_gone_creator(creator: usize) -> bool {
     creator == create as *const () as usize
 }
 
-/// Replaces the creator of a type while other threads read it.
+/// Replaces the creator of a type while other threads may read it.
 pub(crate) fn store_creator(metadata: &SharedMetadata, creator: Option<TVMFFIObjectCreator>) {
     metadata.creator.store(address_of_creator(creator), Ordering::Release);
 }

@@ -118,7 +118,7 @@ fn try_memory(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// Reports why no device of a kind is available.
+/// Reports why no device of the kind `kind` is available.
 fn missing(kind: &DeviceKind) -> Check {
     let id = format!("device.{}", kind.name);
     let done = format!(

@@ -49,7 +49,7 @@ pub struct Check {
     pub id: String,
     /// Outcome of the check.
     pub status: Status,
-    /// Description of the action that the check tried.
+    /// Description of the action that the check performed.
     pub done: String,
     /// Description of the result, or the reason for a problem.
     pub why: String,

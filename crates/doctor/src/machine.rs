@@ -51,7 +51,7 @@ fn worker_threads() -> Vec<Check> {
     vec![first, Check::new("threads.processors", Status::Ok, done, why)]
 }
 
-/// Checks that memory can be allocated, and reports the limits on it.
+/// Checks that memory can be allocated, and reports the memory limits of the process.
 #[register("anyfn.doctor.memory")]
 fn memory() -> Check {
     const TRIED: usize = 64 << 20;

@@ -25,7 +25,7 @@ extern crate anyfn_loader as _;
 /// Writing a module, and all modules that it imports, to one library file.
 #[cfg(feature = "bundle")]
 pub use anyfn_bundle as bundle;
-/// Diagnosis of the installation, with a test of each part.
+/// Diagnosis of the anyfn installation, with a test of each component, such as the compiler or a device.
 #[cfg(feature = "doctor")]
 pub use anyfn_doctor as doctor;
 /// Printing, comparing, hashing, copying, rewriting and saving values.

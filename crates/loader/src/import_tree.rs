@@ -22,8 +22,8 @@ pub(crate) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Returns the kind, the size in bytes and the indices of the imports of each module. The library itself has the
-    /// kind `library` and the size 0.
+    /// Returns the kind and the size in bytes of each module, and the indices of the modules that it imports.
+    /// The library itself has the kind `library` and the size 0.
     pub(crate) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
         self.entries.iter().enumerate().map(|(at, entry)| {
             let (kind, size) = match entry {

@@ -95,7 +95,8 @@ fn hexadecimal(bytes: &[u8]) -> StdString {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the highest version that the undefined symbols require of each version family, such as `2.34` for `GLIBC`.
+/// Returns, for each family of symbol versions, the highest version that an undefined symbol requires, such
+/// as `2.34` for `GLIBC`.
 fn versions(facts: &Facts) -> Result<Map<String, String>> {
     let mut highest: std::collections::BTreeMap<&str, (Vec<u32>, &str)> = std::collections::BTreeMap::new();
     for symbol in &facts.undefined {

@@ -11,9 +11,9 @@ pub(crate) const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 pub(crate) const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
 /// Prefix of the symbol of an exported function.
 pub(crate) const FUNCTION: &str = "__tvm_ffi_";
-/// Prefix of the symbol of the getter of a function's metadata.
+/// Prefix of the symbol of a getter that returns the metadata of an exported function.
 pub(crate) const METADATA: &str = "__tvm_ffi__metadata_";
-/// Prefix of the symbol of the getter of a function's documentation.
+/// Prefix of the symbol of a getter that returns the documentation of an exported function.
 pub(crate) const DOC: &str = "__tvm_ffi__doc_";
 /// Prefix that the name of an exported function must not have. With [`FUNCTION`] in front, such a name would
 /// be the symbol of data, such as [`IMPORT_TREE`].

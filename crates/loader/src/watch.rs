@@ -241,7 +241,7 @@ fn has_settled(identity: Identity) -> bool {
 struct Follower {
     watch: Arc<Watch>,
     name: StdString,
-    /// Function in the build in which it was looked up most recently, with the number of that build.
+    /// Number of the build in which the function was looked up most recently, and the function in that build.
     cached: Mutex<(usize, PackedFunc)>,
 }
 

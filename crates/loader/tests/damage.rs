@@ -12,7 +12,8 @@ use anyfn_random::Random;
 mod support;
 use support::{compile, fails, load, scratch};
 
-/// Source of a library with functions, data, thread-local data, constructors, needed symbols and versions.
+/// C source of a library with functions, data, thread-local data, constructors, imported symbols and symbol
+/// versions.
 const SOURCE: &str = r#"
 #include <math.h>
 #include <stdio.h>
@@ -76,17 +77,17 @@ impl Layout {
         Layout { headers, dynamic, loads }
     }
 
-    /// Returns the file offset of the `n`-th program header of a type.
+    /// Returns the file offset of the `n`-th program header of type `kind`.
     fn header(&self, kind: u32, n: usize) -> usize {
         self.headers.iter().filter(|(k, _)| *k == kind).nth(n).unwrap().1
     }
 
-    /// Returns the file offset of the value of a dynamic entry.
+    /// Returns the file offset of the value of the entry `tag` in the dynamic section.
     fn entry(&self, tag: u64) -> usize {
         self.dynamic.iter().find(|(t, _)| *t == tag).unwrap_or_else(|| panic!("no dynamic entry {tag}")).1 + 8
     }
 
-    /// Returns the file offset of the data that a dynamic entry points to.
+    /// Returns the file offset of the data to which the entry `tag` in the dynamic section points.
     fn target(&self, bytes: &[u8], tag: u64) -> usize {
         let address = u64_at(bytes, self.entry(tag));
         let (base, offset, _) =
@@ -402,7 +403,7 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
     ),
 ];
 
-/// Returns the file offset of the symbol of the function `f`.
+/// Returns the file offset of the symbol table entry of the function `f`.
 fn defined(bytes: &[u8], layout: &Layout) -> usize {
     let (symbols, names) = (layout.target(bytes, tag::SYMTAB), layout.target(bytes, tag::STRTAB));
     let name = |at: usize| {

@@ -1,5 +1,5 @@
-//! Tests of the library context, through which compiled code finds its module, and of the release of
-//! resources with the last handle of a module.
+//! Tests of the library context, through which compiled code finds its module, and of the resources that are
+//! released when the last handle of a module is dropped.
 
 use std::ffi::c_void;
 use std::sync::Mutex;

@@ -157,7 +157,7 @@ fn threads_that_call_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Number of rounds in which the library is unmapped while other threads call it.
+/// Number of rounds of the tests in which a library is unmapped while other threads call it.
 const ROUNDS: u32 = 500;
 
 #[test]
@@ -211,8 +211,8 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Return addresses that `count_and_note` has recorded. The deleters of a plugin jump to that function when
-/// an object ends.
+/// Return addresses that `count_and_note` has recorded. The deleters of a plugin jump to that function after
+/// destroying an object.
 static RETURNS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
@@ -321,8 +321,8 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-/// Copies another build of the plugin to the scratch file `name` and loads it. All builds at one path define
-/// the same types.
+/// Copies the sample plugin to the scratch file `name` as a new build, and loads it. All builds at one path
+/// define the same types.
 fn another(name: &str) -> (PathBuf, Module) {
     let path = scratch(name);
     new_build(&path);

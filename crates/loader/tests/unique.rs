@@ -8,8 +8,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, load};
 
-/// Source with two variables that the system merges into one for the whole process (`STB_GNU_UNIQUE`). The
-/// first has the name of a static variable in the ABI's headers.
+/// C source of a library with two variables that the system merges into one for the whole process
+/// (`STB_GNU_UNIQUE`). The first has the name of a static variable in the ABI's headers.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 int _Z11is_cpp_codev(void) { return 0; }
@@ -34,8 +34,8 @@ fn source(name: &str) -> String {
     SOURCE.replace("4test", &format!("4{name}"))
 }
 
-/// Opens a library with the source [`source`] without our loader, like a library of another runtime. Returns
-/// its function `addresses`.
+/// Opens a library with the source [`source`] without anyfn's loader, as another runtime would. Returns the
+/// library's function `addresses`.
 fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     let path = compile(&format!("unique_{name}"), &source(name), &[]).unwrap();
     let path = CString::new(path.to_str().unwrap()).unwrap();

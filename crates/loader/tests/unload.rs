@@ -1,5 +1,5 @@
-//! Tests that no part of a library remains when it is unmapped, and that no library stays mapped although it
-//! is not in use.
+//! Tests that no part of a library remains in the process after it is unmapped, and that no unused library
+//! stays mapped.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -260,7 +260,8 @@ fn a_library_may_reap_and_load_where_it_begins_and_ends() {
 }
 
 /// Tests that the runtime's locks and the dynamic loader's lock cannot cause a deadlock. The library is
-/// opened without our loader, so its constructors create functions while the dynamic loader's lock is held.
+/// opened without anyfn's loader, so its constructors create functions while the dynamic loader's lock is
+/// held.
 #[test]
 fn making_functions_under_the_loaders_lock_ends() {
     let _turn = turn();
@@ -375,7 +376,7 @@ fn threads_that_load_use_and_reap() {
     assert!(paths.iter().all(|path| mappings(path) == 0), "{}", still_mapped());
 }
 
-/// Returns a description of the mapped libraries, with the leases of each and the reason why it is pinned.
+/// Returns a description of each mapped library: its leases and, if it is pinned, the reason.
 fn still_mapped() -> String {
     let mapped = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
     let described = |library: Map<Text, Any>| {

@@ -1,4 +1,5 @@
-//! Tests of newer builds of a library beside older ones, and of modules that follow a file.
+//! Tests of loading newer builds of a library beside older ones, and of modules that watch a library file and
+//! load each new build of it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -86,8 +87,8 @@ fn a_bad_build_is_told_of_once() {
     fails(call("ffi.ModuleWatchPoll", (load(&path).unwrap(),)), "TypeError", "of kind `library`");
 }
 
-/// Tests a new build of a library that a module follows. The constructor of the new build calls a function of
-/// that module while the build is being loaded. The call must reach the previous build.
+/// Tests a new build of a library file that a module watches. The constructor of the new build calls a
+/// function of that module while the build is being loaded. The call must reach the previous build.
 #[test]
 fn a_build_that_calls_the_watch_while_it_is_loaded() {
     let _turn = turn();

@@ -168,8 +168,8 @@ pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     ))
 }
 
-/// Generates an item that compiles only if the default has the type of the argument. Returns `None` if there is nothing
-/// to check, or if the type is not a number, a bool, `&str` or an `Option` of one of these.
+/// Generates an item that compiles only if the default has the type of the argument. Returns `None` if the
+/// type is not a number, a bool, `&str` or an `Option` of one of these, or if the default is `None`.
 pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
     let is_none = matches!(default, Expr::Path(_));
     let (ty, optional) = match optional(ty) {

@@ -132,7 +132,7 @@ impl FieldOptions {
     }
 }
 
-/// One field of the struct with the derive, and its options.
+/// A field of the struct to which `#[derive(Object)]` is applied, with the options of the field.
 struct Field<'a> {
     member: Member,
     ty: &'a Type,
@@ -295,7 +295,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     })
 }
 
-/// Reads the fields of the struct; returns no fields for an enum or union.
+/// Reads the fields of a struct; returns no fields for an enum or union.
 fn fields(data: &Data) -> syn::Result<Vec<Field<'_>>> {
     let Data::Struct(data) = data else { return Ok(Vec::new()) };
     let named = matches!(data.fields, Fields::Named(_));

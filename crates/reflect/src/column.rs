@@ -33,15 +33,15 @@ impl Column {
         Column(Attribute::new(name))
     }
 
-    /// Returns true if the type itself has registered a value for this attribute. Values of its ancestors are
-    /// ignored.
+    /// Returns true if the type with the index `type_index` has itself registered a value for this attribute.
+    /// Values of its ancestors are ignored.
     #[inline]
     pub(crate) fn has(&self, type_index: i32) -> bool {
         self.0.get(type_index).is_some()
     }
 
-    /// Returns the hook that the type itself has registered under this attribute, or `None` if it has
-    /// registered none.
+    /// Returns the hook that the type with the index `type_index` has itself registered under this attribute,
+    /// or `None` if it has registered none.
     ///
     /// # Errors
     /// Returns `TypeError` if the registered value is not a function.

@@ -153,13 +153,13 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// Location in an incomplete copy that is filled in at the end of the operation. The copy that belongs there
-/// did not exist yet when the location was reached, because of a cycle.
+/// Element, value or field of a copy that is filled in at the end of the copy operation. The copy that
+/// belongs there did not exist yet when it was reached, because of a cycle.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// Dict into which all pairs are inserted only at the end of the operation, to preserve their order. The
-    /// value to copy is an Array of alternating keys and values.
+    /// Dict into which all pairs are inserted only at the end of the operation, to preserve their order.
+    /// Until then, an Array of alternating keys and values holds them.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -167,8 +167,8 @@ enum Holder {
 // Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
 // reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
 // on a cycle with it), or one of these constants.
-/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy with locations that are
-/// filled in at the end of the operation.
+/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy whose missing elements
+/// or fields are filled in at the end of the operation.
 const END: u32 = 0;
 /// Value of `Frame::reach` for a copy whose children are all complete and no longer change.
 const COMPLETE: u32 = u32::MAX;
@@ -214,8 +214,8 @@ struct Frame {
     /// `Copier::copies` immediately, its index there is `number - 1`.
     number: u32,
     /// Lowest `number` among the incomplete copies that can be reached from the children copied so far (the
-    /// low-link of Tarjan's algorithm). [`END`] if one of these copies has locations that are filled in at
-    /// the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
+    /// low-link of Tarjan's algorithm). [`END`] if one of these copies has missing elements or fields that
+    /// are filled in at the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
     /// Lowest `number`, as in `reach`, but only for the children that foreign code has received: keys, and
     /// values passed to the setters of fields. Foreign code may refer to the copies of all frames with this
@@ -238,8 +238,8 @@ struct Copier {
     holes: Vec<(Holder, Any)>,
     /// Value of `Frame::reach` for the copy that was created or found most recently.
     reach: u32,
-    /// True if foreign code may refer to copies with locations that are filled in at the end of the
-    /// operation.
+    /// True if foreign code may refer to copies whose missing elements or fields are filled in at the end of
+    /// the operation.
     seen: bool,
 }
 
@@ -395,8 +395,8 @@ impl Copier {
         }
     }
 
-    /// Returns the current value of `Frame::reach` for the copy at index `at` of `Copier::copies`, and
-    /// shortens the chain of indices that leads to it.
+    /// Returns the current value of `Frame::reach` for the copy at index `at` of `Copier::copies`. Follows
+    /// the chain of indices in `reaches` to this value, and shortens the chain (path compression).
     fn reach_of(&mut self, at: usize) -> u32 {
         let mut last = at;
         let reach = loop {

@@ -50,7 +50,7 @@ impl Type {
         unsafe { self.field_with_flags(texts, place, access, static_type, 0) }
     }
 
-    /// Adds a read-only field with the given flags. Otherwise like [`Type::field`].
+    /// Adds a read-only field as [`Type::field`] does, with the given flags.
     ///
     /// # Safety
     /// The requirements of [`Type::field`] apply.

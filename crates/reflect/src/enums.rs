@@ -22,14 +22,14 @@ use crate::define::{self, Type};
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
 struct EnumState {
-    /// All values of the enumeration, in order.
+    /// All values of the enumeration, in the order of their definition.
     #[field(default)]
     entries: List<ObjectRef>,
     /// Values by number and by name: each value is found under both keys.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
-    /// Additional attributes of the values, which C++ code sets: for the name of each attribute, a dictionary
-    /// from values to their attributes.
+    /// Additional attributes of the values, which C++ code sets. Maps the name of each attribute to a Dict
+    /// from enumeration values to the values of that attribute.
     #[field(default)]
     attrs: Dict<Any, Any>,
 }

@@ -1,5 +1,5 @@
-//! Limit on the nesting depth of hooks, and the callbacks through which hooks continue the operation that
-//! calls them.
+//! Limit on the stack space that nested hooks use, and the callbacks through which hooks continue the
+//! operation that calls them.
 //!
 //! An operation itself does not recurse. However, a hook receives a callback that continues the operation
 //! with the callback's argument, and the operation may then call a further hook.

@@ -16,18 +16,18 @@ pub(crate) struct Plan {
     pub(crate) kind: i64,
     /// True if the objects of the type are enumeration values.
     pub(crate) is_enum: bool,
-    /// True if the type has registered a hook for the operation.
+    /// True if the type has registered a hook for the operation that uses this plan, such as a comparison.
     pub(crate) hooked: bool,
-    /// Fields that the operation processes, beginning with those of the parent type.
+    /// Fields of the type that the operation processes, beginning with those of the parent type.
     pub(crate) fields: Vec<Field>,
 }
 
 /// Cache of the [`Plan`] of each type that one operation has encountered.
 pub(crate) struct Plans {
-    /// Field flags. The operation ignores a field that has any of them.
+    /// Flags of the fields that the operation ignores. A field is ignored if it has any of these flags.
     skip: i64,
-    /// Type attribute under which types register hooks for the operation; `None` if the operation has no
-    /// hooks.
+    /// Type attribute, such as `__s_equal__`, under which types register hooks for the operation; `None` if
+    /// the operation has no hooks.
     hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,

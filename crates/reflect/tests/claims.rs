@@ -7,8 +7,8 @@ use anyfn::{Any, Object, Ref, registry};
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-/// Type that claims the type key of visitors. Its content is a number, where visitors contain the address of
-/// a function table.
+/// Type that claims the type key of visitors. Its content is a number, whereas the content of a visitor is
+/// the address of a function table.
 #[derive(Object)]
 #[object(key = "ffi.StructuralVisitor")]
 #[allow(dead_code, reason = "only made")]

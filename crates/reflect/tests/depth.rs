@@ -93,7 +93,8 @@ fn deep_and_cyclic_graphs_are_released() {
     assert_eq!(live_objects(), before);
 }
 
-/// Tests the operations on a cycle of `length` nodes of both types and a List.
+/// Tests the operations on a cycle that consists of a List and alternating nodes of the two types. `length`
+/// of the nodes are defined in Rust.
 fn cycle(length: usize) {
     let options = Options::default();
     let ring = || {

@@ -118,7 +118,7 @@ fn an_object_that_others_hold_is_not_made() {
     give(None);
 }
 
-/// Key type with hooks for hash and equality.
+/// Type with hooks for hash and equality, whose objects are keys of maps.
 #[derive(Object)]
 #[object(key = "test.hooks.Key")]
 struct Key {
@@ -133,7 +133,7 @@ struct Owner {
     second: Any,
 }
 
-/// Key type with the same fields as `Key`, but without hooks.
+/// Type of map keys with the same fields as [`Key`], but without hooks.
 #[derive(Object)]
 #[object(key = "test.hooks.Plain")]
 struct Plain {
@@ -515,8 +515,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Adds the objects that can be reached from a value. Counts the objects seen earlier whose read-only
-    /// fields have changed.
+    /// Records the objects that can be reached from a value. Counts the objects recorded earlier whose
+    /// read-only fields have changed.
     fn look(&mut self, value: &Any) {
         for part in reached(value) {
             let address = part.as_object().unwrap().as_handle().addr();
@@ -535,8 +535,9 @@ impl Seen {
     }
 }
 
-/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys. It uses its own random
-/// number generator, because [`no_graph_changes_before_the_eyes_of_a_hook`] expects exact counts.
+/// Returns the nodes of a random graph: lists, dicts, arrays, maps, and objects of [`Owner`], [`Key`] and
+/// [`Converted`]. The function uses its own random number generator, because
+/// [`no_graph_changes_before_the_eyes_of_a_hook`] expects exact counts.
 fn graph(state: &mut u64) -> Vec<Any> {
     let mut next = |below: usize| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

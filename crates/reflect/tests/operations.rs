@@ -296,8 +296,8 @@ fn objects_that_tell_nothing_are_themselves_only() {
     assert!(deep_copy(&one).unwrap_err().message().contains("not copy-constructible"));
 }
 
-/// Nesting depth of the values. A million levels, as in the Python tests, would take too long in a debug
-/// build.
+/// Nesting depth of the values that [`many_levels`] builds. A million levels, as in the Python tests, would
+/// take too long in a debug build.
 const LEVELS: usize = 250_000;
 
 #[test]

@@ -201,7 +201,7 @@ struct NativeHook(#[allow(dead_code, reason = "the hooks read it by its place")]
 #[object(key = "test.rewrite.Function")]
 struct FunctionHook(Any);
 
-/// Beginning of the content of a visitor or mutator. The ABI defines its layout.
+/// First fields of the content of a visitor or mutator. The ABI defines their layout.
 #[repr(C)]
 struct Head {
     table: *const [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2],
@@ -411,7 +411,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// Another reference to the value that was built at this index.
+    /// Another reference to an object that was built earlier, given by its index in the order of building.
     Again(usize),
 }
 

@@ -16,16 +16,16 @@ pub(crate) const WRITE: u16 = 5;
 /// Request to read from a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes
 /// precede the result.
 pub(crate) const READ: u16 = 6;
-/// Request to check which files exist. Argument: array of digests. Result: an array of booleans, which are
-/// true for the digests whose files exist.
+/// Request to check which files have been uploaded. Argument: array of digests. Result: an array of booleans,
+/// which are true for the digests whose files exist.
 pub(crate) const HAS: u16 = 7;
 /// Request to upload a file. Arguments: digest, number of bytes. The bytes follow the arguments.
 pub(crate) const PUT: u16 = 8;
 /// Request for the sizes of the uploaded files. Result: a map from the digest of each file to its size in bytes.
 pub(crate) const FILES: u16 = 9;
-/// Request to remove a file. Argument: digest. Result: true if the file existed.
+/// Request to remove an uploaded file. Argument: digest of the file. Result: true if the file existed.
 pub(crate) const REMOVE: u16 = 10;
-/// Request to load a file as a library. Argument: digest. Result: the module.
+/// Request to load an uploaded file as a library. Argument: digest of the file. Result: the library's module.
 pub(crate) const LOAD: u16 = 11;
 /// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
 /// `anyfn.time_evaluator`.

@@ -14,7 +14,7 @@ pub const PAYLOAD_MAX: usize = 256 << 10;
 /// Flag of a frame whose message continues in a later frame.
 const MORE: u8 = 1;
 
-/// Maximum number of incomplete messages at any time.
+/// Maximum number of multi-frame messages that may be incomplete at the same time.
 const PARTIAL_MAX: usize = 64;
 
 /// Type of a message, as stated in the frame header.
@@ -27,15 +27,15 @@ pub enum FrameKind {
     Welcome = 2,
     /// Call of a function or service, with an id that the caller has chosen.
     Call = 3,
-    /// Result of the call with this id.
+    /// Result of the call whose id is in the frame header.
     Return = 4,
-    /// Error with which the call with this id has failed.
+    /// Error result of the call whose id is in the frame header.
     Error = 5,
-    /// Cancellation: the caller no longer waits for the call with this id.
+    /// Cancellation: the caller no longer waits for the call whose id is in the frame header.
     Cancel = 6,
     /// Release of handles that the sender received and no longer needs.
     Release = 7,
-    /// Part of the bulk data of the call with this id: `u64 offset | bytes`.
+    /// Part of the bulk data of the call whose id is in the frame header: `u64 offset | bytes`.
     Data = 8,
     /// Request for a `Pong` with the same id.
     Ping = 9,
@@ -101,7 +101,7 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// Splits a message into frames, and calls `sink` with the header and the part of the payload of each.
+/// Splits a message into frames, and calls `sink` with the header and the payload of each frame.
 pub fn write_message<E>(
     kind: FrameKind,
     id: u64,

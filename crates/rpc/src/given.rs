@@ -39,7 +39,7 @@ fn number(fd: RawFd) -> io::Result<u64> {
 }
 
 /// Takes ownership of the inherited sockets at the descriptor numbers `places`, and marks them close-on-exec.
-/// Succeeds once per process. The error message names `parents` as the code that starts such processes.
+/// Succeeds once per process. Error messages name `parents` as the code that must start this process.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this process was not started to serve a session, if `places` hold other descriptors, or if they were

@@ -205,7 +205,7 @@ impl Client {
         self.version
     }
 
-    /// Returns the received bytes that follow the handshake. They are not decrypted.
+    /// Returns the bytes that were received after the end of the handshake, without decrypting them.
     pub fn rest(self) -> Vec<u8> {
         self.arrived.0
     }

@@ -26,8 +26,8 @@ pub const NAME_MAX: usize = 64;
 /// Minimum memory limit of a session process, in bytes. No program can start with less.
 const PROCESS_MIN: u64 = 16 << 20;
 
-/// Minimum limit on the number of open files of a session process. A process needs descriptors for its
-/// connections, the libraries that it loads, and a few other files.
+/// Minimum value of the limit on the number of open files of a session process. A process needs descriptors
+/// for its connections, the libraries that it loads, and a few other files.
 const FILES_MIN: u64 = 64;
 
 /// Maximum size of a key file, in bytes.

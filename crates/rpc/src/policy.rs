@@ -34,7 +34,7 @@ pub struct Policy {
 
 impl Policy {
     /// Returns a policy that permits everything, for a fully trusted peer such as a child process. Its only
-    /// limits prevent a mistake from exhausting the machine.
+    /// limits are those that keep a mistake from exhausting the machine's resources.
     pub fn trusted() -> Policy {
         Policy {
             key: None,

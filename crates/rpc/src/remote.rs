@@ -36,7 +36,7 @@ fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> u
     address
 }
 
-/// Handle of an object of the peer, which is released when this value is dropped.
+/// Handle of an object of the peer. Dropping this value releases the handle.
 pub(crate) struct Handle {
     pub(crate) connection: Arc<Connection>,
     pub(crate) number: u64,
@@ -76,13 +76,13 @@ impl Drop for Handle {
 #[derive(Object)]
 #[object(key = "rpc.Tensor", init = false, final)]
 pub struct RemoteTensor {
-    /// Extents of the dimensions.
+    /// Extents of the tensor's dimensions.
     pub shape: Shape,
-    /// Data type of the elements.
+    /// Data type of the tensor's elements.
     pub dtype: DType,
-    /// Device of the memory, at the peer.
+    /// Device that holds the tensor's memory, in the peer's device numbering.
     pub device: Device,
-    /// Size of all elements together, in bytes.
+    /// Total size of the tensor's elements, in bytes.
     pub nbytes: i64,
     #[field(skip)]
     pub(crate) handle: Arc<Handle>,
@@ -92,7 +92,7 @@ pub struct RemoteTensor {
 #[derive(Object)]
 #[object(key = "rpc.Object", init = false, final)]
 pub struct RemoteObject {
-    /// Type key of the object.
+    /// Type key of the peer's object.
     pub type_key: String,
     #[field(skip)]
     pub(crate) handle: Arc<Handle>,
@@ -141,8 +141,9 @@ impl RemoteTensor {
         args.with_views(|views| self.handle.connection.transfer(&write, views, transfer)).map(drop)
     }
 
-    /// Copies the elements into a local tensor of the same shape and data type, which must be compact and in host memory.
-    /// `progress` is called with the number of bytes received so far and in total.
+    /// Copies this tensor's elements into a local tensor of the same shape and data type, which must be
+    /// compact and in host memory. `progress` is called with the number of bytes received so far and in
+    /// total.
     #[blocking]
     pub fn read(&self, to: TensorView<'_>, #[default(None)] progress: Option<PackedFunc>) -> Result<()> {
         self.check(&to)?;

@@ -130,7 +130,8 @@ impl Socket {
         check(code as isize).map(drop)
     }
 
-    /// Reads like [`Socket::read`] with `wait`, but may poll for a short time before the thread sleeps.
+    /// Reads like [`Socket::read`] with `wait` set to true, but may poll for a short time before the thread
+    /// sleeps.
     pub(crate) fn read_polling(&self, into: &mut [u8], polling: &mut Polling) -> io::Result<usize> {
         if !polling.polls_now() {
             return self.read(into, true);

@@ -30,7 +30,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Checks that the content of an uploaded file still has the digest `digest`. Code that the session has
-/// loaded, and other processes with its rights, may have changed it.
+/// loaded, or another process with the same rights, may have changed the file.
 ///
 /// # Errors
 /// Returns `ValueError` if the content has changed, `OSError` if the file cannot be read, and the error of a pending signal.
@@ -66,15 +66,15 @@ fn check(digest: &str) -> Result<()> {
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Total size in bytes of the uploads in progress, which count towards the limit.
+    /// Total size in bytes of the uploads in progress, which count towards the client's storage limit.
     coming: Arc<AtomicU64>,
     /// Sequence number of the next upload. It is part of the name of a temporary file, so that simultaneous
     /// uploads of the same content do not interfere.
     next: AtomicU64,
 }
 
-/// Minimum number of bytes by which each file counts towards the limit. Without it, many small files could
-/// fill the disk.
+/// Minimum number of bytes by which each file counts towards the client's storage limit. Without it, many
+/// small files could fill the disk.
 const FILE_MIN: u64 = 4096;
 
 impl Store {

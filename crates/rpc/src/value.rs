@@ -71,14 +71,14 @@ pub struct TensorInfo {
     pub shape: Vec<i64>,
     /// Data type of the elements.
     pub dtype: DType,
-    /// Device that holds the tensor's memory, as the owner of the tensor numbers its devices.
+    /// Device that holds the tensor's memory, in the device numbering of the tensor's owner.
     pub device: Device,
 }
 
 /// Handle received from the peer, with a description of its object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Number that the peer assigned to the handle.
+    /// Number by which the peer identifies the object.
     pub handle: u64,
     /// Class of the object that the handle refers to.
     pub class: Class,
@@ -102,7 +102,8 @@ pub trait Names {
     /// Returns a handle for a local tensor that is an argument of a call. The peer may use the memory of the tensor for the
     /// duration of the call.
     fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
-    /// Returns an error if reading must be aborted. It is called at intervals while a message is read.
+    /// Returns an error if reading must be aborted. [`Reader`] calls this method at intervals while it reads
+    /// a message.
     fn look(&self) -> Result<()> {
         Ok(())
     }
@@ -159,8 +160,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
-    /// which later values may refer.
+    /// Maximum nesting depth reached since the beginning of the innermost value to which later values may
+    /// refer.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,
@@ -498,8 +499,8 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
-    /// which later values may refer.
+    /// Maximum nesting depth reached since the beginning of the innermost value to which later values may
+    /// refer.
     reached: usize,
     /// Values read so far to which later values may refer, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,

@@ -854,13 +854,13 @@ fn there_is_only_so_much() {
 
 // Everything else
 
-/// Runs other tests of this program a second time, in encrypted sessions.
+/// Runs all other tests of this program a second time, in encrypted sessions.
 #[test]
 fn all_of_it_with_a_key() {
     again_with_a_key("all_of_it_with_a_key", 20);
 }
 
-/// Returns a random seed, and a function that decides from the number of completed steps if the test
+/// Returns a random seed, and a function that decides from the number of completed steps whether the test
 /// continues. `ANYFN_FUZZ_SECONDS` sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default
 /// `most`), and `ANYFN_FUZZ_SEED` the seed.
 fn fuzzing(most: usize) -> (u64, impl Fn(usize) -> bool) {

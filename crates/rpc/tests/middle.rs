@@ -1,6 +1,6 @@
 //! Tests with an attacker between client and server, who changes each byte of a handshake, or whole records
-//! of a session. With a key, no other client is admitted, no wrong value arrives, and each tampered session
-//! ends.
+//! of a session. If a key is used, the server admits only clients with that key, no changed value is
+//! accepted, and each tampered session ends.
 
 mod hand;
 
@@ -43,7 +43,8 @@ enum Way {
     ToClient,
 }
 
-/// Function with which the attacker changes the bytes of one direction. It returns the bytes to pass on.
+/// Function with which the attacker changes the bytes that flow in one direction. It returns the bytes to
+/// pass on.
 type Meddle = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
 
 /// Passes bytes on from one socket to another, through `meddle`, until one end closes the connection.
@@ -74,8 +75,8 @@ struct Middle {
 }
 
 impl Middle {
-    /// Starts a server for one client. The attacker applies `meddle` to the direction `way` and passes the
-    /// other direction on unchanged.
+    /// Starts a server for one client. The attacker applies `meddle` to the bytes in the direction `way`, and
+    /// passes the bytes in the other direction on unchanged.
     fn new(key: Option<&str>, wait: Duration, way: Way, meddle: Meddle) -> Middle {
         let (there, server) = serve_within(policy(), key, wait);
         there.set_read_timeout(None).unwrap();
@@ -234,7 +235,7 @@ enum Fate {
     Reflected,
 }
 
-/// Records that an earlier session sent after the handshake, for each direction.
+/// Encrypted records of an earlier session, without its handshake: one list for each direction.
 type Recorded = Arc<Mutex<[Vec<Vec<u8>>; 2]>>;
 
 /// Number of the record that the attacker changes. Record 0 is the greeting.

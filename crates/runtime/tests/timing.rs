@@ -55,7 +55,7 @@ fn the_least_time_of_a_measurement_is_reached_by_more_calls() {
     assert!(calls.load(Ordering::Relaxed) > counted as u64, "the warm-up and the attempts that were too short");
 }
 
-/// Recorded events, in the order in which they happened.
+/// Events of a measurement, such as the start of the timer, in the order in which they happened.
 static EVENTS: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn happens(event: &'static str) {

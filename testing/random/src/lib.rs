@@ -93,8 +93,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Returns the duration in `ANYFN_FUZZ_SECONDS`, for which tests with random inputs should run, or `None` if
-/// the variable is not set.
+/// Returns the duration for which tests with random inputs should run, from the environment variable
+/// `ANYFN_FUZZ_SECONDS`, or `None` if the variable is not set.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.

@@ -60,7 +60,8 @@ enum Part {
     Shared,
     /// Declarations that neither DLPack's nor tvm-ffi's header contains.
     Own,
-    /// Declarations for compiled code, which the peer's compiler also declares in a header for its C code.
+    /// Declarations for compiled code, which Apache TVM also declares in a header for the C code that it
+    /// generates.
     Backend,
 }
 

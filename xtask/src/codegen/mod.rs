@@ -36,7 +36,8 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     Ok(files)
 }
 
-/// Returns the paths of the generated files whose content on disk differs from the sources.
+/// Returns the paths of the generated files whose content on disk differs from the content that [`generate`]
+/// returns.
 pub(crate) fn stale(root: &Path) -> Result<Vec<PathBuf>> {
     let mut stale = Vec::new();
     for file in generate(root)? {

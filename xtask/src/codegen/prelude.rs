@@ -1,4 +1,4 @@
-//! Generates the structs of the ABI that the compiler's generated C code uses.
+//! Generates the C declarations of the ABI's structs that the code of the compiler's C code generator uses.
 //!
 //! A generated source includes no header of anyfn, so that it can be compiled anywhere. It declares these structs itself.
 //! A nested struct is replaced by its members, whose layout is the same.
@@ -62,7 +62,8 @@ fn members(out: &mut String, abi: &Abi, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Returns the C declaration of a member. The extents and strides of a tensor are declared `const`.
+/// Returns the C declaration of a struct member. A pointer to the extents or strides of a tensor is declared
+/// as a pointer to `const`.
 fn declaration(abi: &Abi, field: &Field) -> Result<String> {
     let short = SHORT.iter().find(|(name, _)| *name == field.name);
     let name = short.map_or(field.name.as_str(), |(_, short)| *short);

@@ -111,7 +111,8 @@ const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "an
 /// of the ABI's functions.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
 
-/// Checks all packages of `cargo metadata`.
+/// Checks the dependencies of all packages that `cargo metadata` lists, and that each package uses the
+/// workspace's lints. Returns a line for each violation.
 pub(crate) fn check(root: &Path, metadata: &Value) -> Result<Vec<String>> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let names: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();

@@ -126,7 +126,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// Reads the crate with the root file `root`.
+    /// Reads the modules of the crate whose root file is `root`.
     fn read(root: &Path, open: Open<'_>) -> Result<Graph> {
         let Some(folder) = root.parent() else { return Ok(Graph::default()) };
         let text = open(root).ok_or_else(|| format!("{}: cannot be read", root.display()))?;
@@ -236,8 +236,9 @@ impl Module {
         Ok(())
     }
 
-    /// Reads code that belongs to this module or a submodule. `folder` contains the files of the submodules
-    /// of that module, and `level` is the number of modules from the root to it.
+    /// Reads the code `tokens` of this module or of a submodule. `folder` contains the files of the
+    /// submodules of the module that is read, and `level` is the number of modules from the root to that
+    /// module.
     fn read(&mut self, tokens: &[TokenTree], level: usize, folder: &Path, open: Open<'_>) -> Result<()> {
         let mut rest = tokens;
         while let [first, after @ ..] = rest {
@@ -277,8 +278,8 @@ impl Module {
     }
 }
 
-/// Adds the first name below the crate root on a path to `names`. `path` is the rest of the path after a
-/// prefix that leads to a module `level` levels below the root.
+/// Adds to `names` the module or item, directly below the crate root, to which a path leads. `path` is the
+/// rest of the path after a prefix that leads to a module `level` levels below the root.
 fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
     match path {
         [TokenTree::Ident(word), rest @ ..] if word == "super" => {
@@ -358,7 +359,7 @@ fn declared(tokens: &[TokenTree]) -> Option<(String, Option<&Group>)> {
     }
 }
 
-/// Returns the names of the items of a module.
+/// Returns the names of the items that the tokens of a module define.
 fn items(tokens: &[TokenTree]) -> BTreeSet<String> {
     const KEYWORDS: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
     let mut items = BTreeSet::new();

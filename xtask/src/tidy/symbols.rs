@@ -10,7 +10,7 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::tidy::edges;
 
-/// Checks the libraries that have been built and ignores libraries that have not.
+/// Checks the symbols of the libraries that have been built. Libraries that have not been built are ignored.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let dir = paths::build_dir();
@@ -53,7 +53,8 @@ fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
     missing.chain(unlisted).collect()
 }
 
-/// Returns the names of the dynamic symbols of a library, without versions.
+/// Returns the names of the dynamic symbols of a library, without versions. `which` is the option of `nm`
+/// that selects defined or undefined symbols.
 fn symbols(library: &std::path::Path, which: &str) -> Result<BTreeSet<String>> {
     let text = Cmd::new("nm").args(["-D", which, "--format=posix"]).arg(library).output()?;
     let names = text.lines().filter_map(|line| line.split_whitespace().next());

@@ -26,7 +26,7 @@ const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)]
 /// Folders of particular machines, which no source may name.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/t", "mp/")];
 
-/// Checks all files that git tracks or would add.
+/// Checks the text of all files that Git tracks or would add. Returns a line for each violation.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
     let (mut found, mut reasons) = (Vec::new(), Reasons::default());
@@ -48,11 +48,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Collects the `SAFETY` comments that give no reason.
+/// Collection of the `SAFETY` comments that give no reason.
 #[derive(Default)]
 struct Reasons {
     found: Vec<String>,
-    /// Locations of comments without a reason in each folder of [`WITHOUT_ARGUMENT`], which permits some.
+    /// Locations of the `SAFETY` comments without a reason in each folder of [`WITHOUT_ARGUMENT`], which
+    /// permits some of them.
     known: [Vec<String>; WITHOUT_ARGUMENT.len()],
 }
 

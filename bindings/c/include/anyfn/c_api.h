@@ -283,7 +283,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFISmallBytes = 12,
   /** Result of a structural mutator that leaves the original value unchanged. */
   kTVMFFIUnchanged = 13,
-  /** First index of the object types. */
+  /** First type index of the object types. */
   kTVMFFIStaticObjectBegin = 64,
   /** Root of all object types. */
   kTVMFFIObject = 64,
@@ -315,7 +315,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIVisitInterrupt = 77,
   /** Integer of arbitrary size. */
   kTVMFFIBigInt = 78,
-  /** Upper bound of the static object types, exclusive. */
+  /** Upper bound of the type indices of static object types, exclusive. */
   kTVMFFIStaticObjectEnd = 79,
   /** First index that is allocated at run time. */
   kTVMFFIDynObjectBegin = 128
@@ -465,17 +465,17 @@ struct TVMFFIAny {
   };
   /** Payload of the value. */
   union {
-    /** Integer or boolean. */
+    /** Value of an integer or boolean. */
     int64_t v_int64;
-    /** Floating-point number. */
+    /** Value of a floating-point number. */
     double v_float64;
-    /** Opaque pointer, tensor view or address of a byte array. */
+    /** Opaque pointer, or address of a `DLTensor` or of a byte array. */
     void* v_ptr;
     /** Borrowed, NUL-terminated string. */
     const char* v_c_str;
-    /** Address of an object. */
+    /** Address of the object to which the value refers. */
     TVMFFIObject* v_obj;
-    /** Data type; the upper four bytes are zero. */
+    /** Data type; the upper four bytes of the union are zero. */
     DLDataType v_dtype;
     /** Device kind and index. */
     DLDevice v_device;
@@ -490,7 +490,7 @@ struct TVMFFIAny {
 struct TVMFFIByteArray {
   /** Address of the first byte; may be NULL if `size` is zero. */
   const char* data;
-  /** Number of bytes. */
+  /** Number of bytes at `data`. */
   size_t size;
 };
 
@@ -513,9 +513,9 @@ struct TVMFFIObject {
 
 /** Content of a Shape (type 69). */
 struct TVMFFIShapeCell {
-  /** Extents of all dimensions. */
+  /** Array of `size` extents, one for each dimension of the shape. */
   const int64_t* data;
-  /** Number of dimensions. */
+  /** Number of dimensions of the shape. */
   size_t size;
 };
 
@@ -523,7 +523,7 @@ struct TVMFFIShapeCell {
 struct TVMFFISeqCell {
   /** Address of the first element; the elements are of type `TVMFFIAny`. */
   void* data;
-  /** Number of elements. */
+  /** Number of elements of the sequence. */
   int64_t size;
   /** Number of elements for which `data` has room. */
   int64_t capacity;
@@ -543,7 +543,7 @@ struct TVMFFIErrorCell {
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
   /** Error that caused this one, owned; NULL if absent. */
   TVMFFIObjectHandle cause_chain;
-  /** Further details, an owned object; NULL if absent. */
+  /** Object with further details of the error, owned; NULL if absent. */
   TVMFFIObjectHandle extra_context;
 };
 
@@ -589,7 +589,7 @@ struct TVMFFIFieldInfo {
   TVMFFIByteArray doc;
   /** Metadata as JSON, whose key `type_schema` describes the type of the field. */
   TVMFFIByteArray metadata;
-  /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
+  /** Flags of the field, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
   /** Size of the field in bytes. */
   int64_t size;
@@ -615,9 +615,9 @@ struct TVMFFIMethodInfo {
   TVMFFIByteArray doc;
   /** Metadata as JSON, whose key `type_schema` describes the signature of the method. */
   TVMFFIByteArray metadata;
-  /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
+  /** Flags of the method, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
-  /** View of the function object. */
+  /** View of the function object that implements the method. */
   TVMFFIAny method;
 };
 
@@ -627,9 +627,9 @@ struct TVMFFITypeMetadata {
   TVMFFIByteArray doc;
   /** Function that creates an object with default content; NULL if the type has no such function. */
   TVMFFIObjectCreator creator;
-  /** Size of an object in bytes. */
+  /** Size of an object of the type in bytes. */
   int32_t total_size;
-  /** Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`. */
+  /** Treatment of the type by structural equality and hash, one of `kTVMFFISEqHashKind*`. */
   int32_t structural_eq_hash_kind;
 };
 
@@ -638,11 +638,11 @@ struct TVMFFITypeMetadata {
  * if the type does not have the attribute.
  */
 struct TVMFFITypeAttrColumn {
-  /** Entries of the column. */
+  /** Entries of the column, one for each type index from `begin_index` on. */
   const TVMFFIAny* data;
-  /** Number of entries. */
+  /** Number of entries in `data`. */
   int32_t size;
-  /** Type index of the first entry. */
+  /** Type index to which the first entry in `data` belongs. */
   int32_t begin_index;
 };
 
@@ -650,7 +650,7 @@ struct TVMFFITypeAttrColumn {
 struct TVMFFITypeInfo {
   /** Type index of the type. */
   int32_t type_index;
-  /** Number of ancestors. */
+  /** Number of ancestors of the type. */
   int32_t type_depth;
   /** Type key, the unique name of the type. */
   TVMFFIByteArray type_key;
@@ -714,7 +714,7 @@ typedef struct TVMFFIBigIntCell TVMFFIBigIntCell;
 struct AnyfnFunctionExt {
   /** Size of this struct in bytes; a field at or beyond this offset does not exist. */
   size_t size;
-  /** Flags, a combination of `FUNCTION_FLAG_*`. */
+  /** Flags of the function, a combination of `FUNCTION_FLAG_*`. */
   uint64_t flags;
   /**
    * Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
@@ -730,11 +730,11 @@ struct AnyfnFunctionExt {
  * layout `data` is an array of blocks of 16 slots, and a `TVMFFIDenseMapTail` follows this struct.
  */
 struct TVMFFIMapCell {
-  /** Array of pairs (small layout) or of blocks (dense layout). */
+  /** Array of the map's pairs (small layout), or of blocks of 16 slots each (dense layout). */
   void* data;
-  /** Number of pairs. */
+  /** Number of pairs in the map. */
   uint64_t size;
-  /** Number of slots; bit 63 is set in the small layout. */
+  /** Number of slots of the map; bit 63 is set in the small layout. */
   uint64_t slots;
   /** Function that frees `data`; NULL if the pairs live in the object's own memory. */
   void (*data_deleter)(void* data);
@@ -749,21 +749,21 @@ struct TVMFFIDenseMapTail {
   uint32_t fib_shift;
   /** Padding, always zero. */
   uint32_t padding;
-  /** Slot of the oldest pair; all bits are set if there is no pair. */
+  /** Slot index of the oldest pair of the map; all bits are set if the map is empty. */
   uint64_t iter_head;
-  /** Slot of the newest pair; all bits are set if there is no pair. */
+  /** Slot index of the newest pair of the map; all bits are set if the map is empty. */
   uint64_t iter_tail;
 };
 
 /** One slot of a dense Map or Dict. */
 struct TVMFFIMapItem {
-  /** Key of the pair. */
+  /** Key of the pair in this slot. */
   TVMFFIAny key;
-  /** Value of the pair. */
+  /** Value of the pair in this slot. */
   TVMFFIAny value;
-  /** Slot of the next older pair; all bits are set in the oldest pair. */
+  /** Slot index of the next older pair; all bits are set in the oldest pair. */
   uint64_t prev;
-  /** Slot of the next newer pair; all bits are set in the newest pair. */
+  /** Slot index of the next newer pair; all bits are set in the newest pair. */
   uint64_t next;
 };
 
@@ -775,13 +775,13 @@ struct TVMFFIMapBlock {
    * the next slot of the chain.
    */
   uint8_t meta[16];
-  /** Contents of the slots. */
+  /** Pairs of the 16 slots of the block. */
   TVMFFIMapItem items[16];
 };
 
-/** Content of a BigInt (type 78). The words follow: two's complement, least significant word first. */
+/** Content of a BigInt (type 78). Its 64-bit words follow: two's complement, least significant word first. */
 struct TVMFFIBigIntCell {
-  /** Number of 64-bit words. */
+  /** Number of 64-bit words of the integer. */
   size_t word_count;
 };
 
@@ -938,7 +938,7 @@ ANYFN_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* 
  */
 ANYFN_DLL int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
-/** Returns the words of an int or BigInt, borrowed from `value`. The result is empty for other types. */
+/** Returns the 64-bit words of an int or BigInt, borrowed from `value`. The result is empty for other types. */
 ANYFN_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* value);
 
 /** Parses a data type such as `float32` or `int8x4`. Raises `ValueError` if the string is not a data type. */
@@ -1221,7 +1221,7 @@ struct AnyfnApi {
 };
 typedef struct AnyfnApi AnyfnApi;
 
-/** Returns the function table of the runtime. The table is valid as long as the library is loaded. */
+/** Returns the function table of the runtime. The table is valid as long as the runtime is loaded. */
 ANYFN_DLL const AnyfnApi* anyfn_api(void);
 
 #ifndef TVM_RUNTIME_C_BACKEND_API_H_

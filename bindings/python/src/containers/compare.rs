@@ -117,7 +117,7 @@ pub(super) struct Equality {
     pace: Pace,
 }
 
-/// Owned reference to the second container of an equal pair.
+/// Owned reference to the second container of a pair that was found equal.
 #[allow(dead_code, reason = "held, not read")]
 enum OwnedPair {
     Native(Any),
@@ -135,7 +135,7 @@ fn is_shared(item: &Any) -> bool {
 }
 
 impl Equality {
-    /// Makes an empty state without an allocation.
+    /// Makes the state for a new comparison. It records no pairs yet and needs no allocation.
     pub(super) fn new() -> Equality {
         Equality { equal: HashSet::with_hasher(FxBuildHasher), kept: Vec::new(), pace: Pace::new() }
     }
@@ -379,7 +379,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -
     Ok(Some(true))
 }
 
-/// Raises `TypeError` for an instance of a container class that has no native container.
+/// Raises `TypeError` for an instance of a container class if the instance has no native container.
 #[cold]
 pub(super) fn no_container<T>(object: Obj<'_>) -> Res<T> {
     let text = format!("{} object has no native container", object.class_name());

@@ -16,7 +16,7 @@ use super::slots::{methods, slots};
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 
-/// Part of each pair that an iterator or view returns.
+/// Selects the part of each key-value pair that an iterator or view returns.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum PairPart {
     /// The key only.

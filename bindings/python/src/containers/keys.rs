@@ -39,7 +39,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the number of pairs.
+    /// Returns the number of pairs in the mapping.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -48,7 +48,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns a snapshot of the pairs.
+    /// Returns a snapshot of the pairs in the mapping.
     pub(super) fn pairs(&self) -> Res<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
@@ -87,7 +87,8 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the native key like [`Mapping::key_for`], but for a key that has already been converted to a native value.
+    /// Returns the key of the mapping that equals `lowered`, or else `lowered` itself. [`Mapping::key_for`]
+    /// does the same for a key that is still a Python object.
     pub(super) fn key_like(&self, lowered: Any) -> Res<Any> {
         if is_object(&lowered) && self.get(&lowered)?.is_none() {
             let key = python_key(&lowered)?;
@@ -136,7 +137,7 @@ pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {
     gil::counted(operation)
 }
 
-/// Runs an operation on `key`, by [`hooked`] if the operation may call hooks of the key's type.
+/// Runs an operation on `key`, through [`hooked`] if the operation may call hooks of the key's type.
 #[inline]
 pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
     if is_object(key) { hooked(operation) } else { operation() }

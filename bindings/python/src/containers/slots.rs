@@ -107,7 +107,8 @@ macro_rules! slots {
 pub(super) use slots;
 
 /// Method flags for functions that take an array of positional arguments, followed by the values of the
-/// keyword arguments. The flags belong to the stable ABI since 3.10 and are unchanged since 3.7.
+/// keyword arguments. The flags have been part of the stable ABI since Python 3.10, and their values have not
+/// changed since 3.7.
 const METH_FASTCALL_KEYWORDS: c_int = 0x80 | 0x02;
 
 /// Signature of a method that CPython calls.

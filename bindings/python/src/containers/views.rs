@@ -16,7 +16,7 @@ use crate::types::{self, Class};
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// Owned reference to the Map or Dict.
+    /// Owned reference to the Map or Dict whose keys, values or pairs the view shows.
     mapping: *mut PyObject,
 }
 

@@ -1,4 +1,5 @@
-//! CPython functions that the stable ABI of 3.9 does not list but that every version from 3.9 on has.
+//! CPython functions that every version from Python 3.9 on has, although the stable ABI of 3.9 does not list
+//! them.
 //!
 //! Vectorcall entered the stable ABI in 3.12 without a change of its signature. Functions whose names differ between
 //! versions are looked up once, when the module is initialised.
@@ -62,8 +63,8 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
-/// Buffer that an object exports. The struct belongs to the stable ABI since 3.11, and its layout is
-/// unchanged since 3.3.
+/// Buffer that an object exports. The struct has been part of the stable ABI since Python 3.11, and its
+/// layout has not changed since 3.3.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub(crate) struct Py_buffer {
@@ -101,13 +102,15 @@ unsafe extern "C" {
     ) -> *mut PyObject;
 }
 
-/// Type of the function that calls any object; it must be called inside [`run`]. The third argument is the number of
-/// positional arguments, optionally combined with [`ARGUMENTS_OFFSET`].
+/// Type of the C function `PyObject_Vectorcall`, which calls any Python object; it must be called inside
+/// [`run`]. The third argument is the number of positional arguments, optionally combined with
+/// [`ARGUMENTS_OFFSET`].
 pub(crate) type Vectorcall =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
-/// Type of the function that looks up an attribute; it must be called inside [`run`]. The function returns 1 if the
-/// attribute exists, 0 if not, and -1 with an exception set on failure.
+/// Type of the C function `PyObject_GetOptionalAttr`, which looks up an attribute; it must be called inside
+/// [`run`]. The function returns 1 if the attribute exists, 0 if not, and -1 with an exception set on
+/// failure.
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 

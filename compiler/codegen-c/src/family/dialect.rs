@@ -17,7 +17,7 @@ use crate::family::{Body, Interface, Message, Symbol, c, type_name};
 #[derive(Clone, Copy)]
 pub(crate) struct Operation {
     pub(crate) op: BinaryOp,
-    /// Data type of the operands.
+    /// Data type of the operation's operands.
     pub(crate) dtype: DType,
     /// True for index arithmetic, which is assumed not to overflow. Other integer arithmetic wraps around.
     pub(crate) in_place: bool,
@@ -77,7 +77,8 @@ pub(crate) trait Dialect: Sized {
 
     // Types and declarations.
 
-    /// Returns the type that represents a scalar data type, or `None` if the language has no such type.
+    /// Returns the name of the type that represents a scalar data type in the language, or `None` if the
+    /// language has no such type.
     fn type_of(dtype: DType) -> Option<&'static str>;
 
     /// Returns true if the language can represent values of a data type. A dialect with vectors also returns

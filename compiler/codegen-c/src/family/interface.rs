@@ -17,7 +17,7 @@ use crate::family::{Dialect, Names};
 /// Parameters of a function, and the variables and conditions that their shapes define.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
-    /// Variables of the numeric parameters.
+    /// Variables of the function's numeric parameters.
     pub(crate) numbers: Vec<Ref<Var>>,
     /// Variables that get their values from the shapes of arguments, in the order of their first occurrence.
     pub(crate) extents: Vec<Ref<Var>>,

@@ -22,7 +22,7 @@ pub(crate) struct Names {
     /// Prefix of the helper functions that are generated for the current function. No variable name may begin
     /// with it.
     own: String,
-    /// Further prefixes with which no variable name may begin.
+    /// Prefixes that the dialect reserves. No variable name may begin with one of them.
     prefixes: &'static [&'static str],
 }
 

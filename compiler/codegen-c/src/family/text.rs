@@ -76,9 +76,9 @@ pub(crate) enum Part {
     Text(String),
     /// Integer that is shown in decimal.
     Integer {
-        /// Expression in the dialect that computes the integer.
+        /// Source of the expression whose value a message shows as an integer.
         code: String,
-        /// Data type of the expression.
+        /// Data type of the integer that a message shows.
         dtype: DType,
     },
 }

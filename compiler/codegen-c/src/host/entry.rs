@@ -85,7 +85,7 @@ fn computation(
 }
 
 /// Generates the entry point, which checks the arguments and calls the function that contains the body.
-/// `passed` contains the names of the values that are passed in this call.
+/// `passed` contains the names of the variables that it passes to that function, in order.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
@@ -154,7 +154,7 @@ struct EntryPrinter<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
-    /// Addresses of the variables to which a value has been assigned.
+    /// Addresses of the variables to which the code generated so far assigns a value.
     known: HashSet<usize>,
 }
 
@@ -238,8 +238,8 @@ impl EntryPrinter<'_> {
         self.line(&format!("if (ANYFN_UNLIKELY(!anyfn_t{place})) return -1;"));
     }
 
-    /// Generates the assignment of an extent of an argument to a variable, if the extent is a variable
-    /// without a value. Returns false if no assignment is generated.
+    /// If `extent` is a variable that has no value yet, generates the assignment of the argument's extent to
+    /// this variable and returns true. Otherwise, returns false.
     fn extent_found(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<bool> {
         let ExprKind::Var(var) = ExprKind::of(extent) else { return Ok(false) };
         if !self.known.insert(address(var)) {
@@ -288,8 +288,8 @@ impl EntryPrinter<'_> {
         Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
     }
 
-    /// Generates checks that no argument that is written shares memory with another argument. The function's
-    /// code relies on this.
+    /// Generates checks that an argument which the function writes shares no memory with any other argument.
+    /// The function's code relies on this.
     fn overlaps(&mut self, interface: &Interface, tensors: &[(usize, &Ref<Buffer>)]) {
         for (place, buffer) in tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));
@@ -318,7 +318,7 @@ impl EntryPrinter<'_> {
     }
 }
 
-/// Returns the C expression for the extent of the tensor at index `place` in dimension `dim`.
+/// Returns the C expression for the extent of the tensor argument at index `place` in dimension `dim`.
 fn shape(place: usize, dim: usize) -> String {
     format!("anyfn_t{place}->shape[{dim}]")
 }

@@ -36,7 +36,7 @@ fn template(name: &str) -> &'static str {
 }
 
 impl Body<'_, Host> {
-    /// Generates the conversion of a scalar from or to a 16-bit floating-point number.
+    /// Generates the conversion of a scalar from or to a 16-bit floating-point type.
     pub(super) fn host_half(&mut self, value: &str, from: DType, to: DType) -> Result<String> {
         let half = if from.is_half() { from } else { to };
         self.declare("anyfn_half", INSTRUCTIONS.to_owned());

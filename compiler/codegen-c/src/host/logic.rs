@@ -5,14 +5,14 @@ use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::visit::Visitor;
 
 /// Returns true if both operands of a logical operation may and should be evaluated. The first operand must
-/// read elements. The second operand must not contain a division, a call, or an index that depends on
-/// elements.
+/// read buffer elements. The second operand must not contain a division, a call, or an index that depends on
+/// buffer elements.
 ///
 /// GCC 12 drops the second operand of some `||` operations when it vectorizes them for 512-bit vectors. The
 /// host dialect therefore evaluates both operands by `|` where this is allowed.
 pub(super) fn is_eager(first: &Expr, second: &Expr) -> bool {
     struct Loads {
-        /// Number of loads that enclose the current expression. `deepest` is the maximum.
+        /// Number of buffer loads that enclose the current expression. `deepest` is the maximum so far.
         depth: usize,
         deepest: usize,
         divides: bool,

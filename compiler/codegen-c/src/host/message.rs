@@ -20,7 +20,7 @@ pub(super) fn printf(message: &Message) -> String {
     format!("{}{shown}", Literal::of(&format))
 }
 
-/// Returns a message that is a fixed string as a C argument.
+/// Returns the C argument for a message that is a fixed string.
 pub(super) fn printf_text(text: &str) -> String {
     printf(&Message::text(text))
 }

@@ -17,8 +17,8 @@ use crate::family::{Body, Literal, Symbol};
 use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
-/// Name of the variable that is set if a task of a parallel loop fails. The other tasks of the loop read it
-/// before they make calls.
+/// Name of the variable that generated code sets if a task of a parallel loop fails. The other tasks of the
+/// loop read it before they make calls.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {
@@ -69,7 +69,8 @@ impl Body<'_, Host> {
         }
     }
 
-    /// Declares a variable that caches the packed function called `name`. Returns the name of the variable.
+    /// Declares a variable that caches the packed function with the name `name`. Returns the name of the
+    /// variable.
     fn slot(&mut self, name: &str) -> Result<String> {
         let mut slot = String::from("anyfn_function_");
         for byte in name.bytes() {

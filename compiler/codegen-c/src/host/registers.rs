@@ -19,12 +19,12 @@ use crate::host::{Host, c_type};
 const MOST_BYTES: i64 = 8192;
 const MOST_VARIABLES: i64 = 128;
 
-/// Variables that replace a buffer.
+/// C variables that replace a small buffer.
 pub(crate) struct Registers {
-    /// Number of lanes of each variable.
+    /// Number of lanes of each C variable that replaces the buffer.
     pub(crate) width: u16,
-    /// Names of the variables. Each variable holds `width` consecutive elements of the buffer, in the order of their
-    /// offsets.
+    /// Names of the C variables that replace the buffer. Each holds `width` consecutive elements of the
+    /// buffer, in the order of their offsets.
     pub(crate) names: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ impl Body<'_, Host> {
         self.dialect.registers.get(&buffer.data.as_object().as_handle().addr())
     }
 
-    /// Returns an access to an element of a buffer that is replaced by variables. If the last index is a
-    /// vector, `lane` is the number of one of its lanes.
+    /// Returns the C expression for an element of a buffer that is replaced by variables. If the last index
+    /// is a vector, `lane` is the number of one of its lanes.
     pub(super) fn register(
         &mut self,
         buffer: &Ref<Buffer>,

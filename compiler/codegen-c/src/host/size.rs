@@ -1,4 +1,4 @@
-//! Sizes that must not overflow: extents of arguments and allocations.
+//! Code generation for sizes whose overflow must be detected: extents of arguments and sizes of allocations.
 
 use anyfn::Result;
 use anyfn_ir::ExprKind;

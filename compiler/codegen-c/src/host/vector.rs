@@ -200,7 +200,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns an expression for contiguous elements in memory. `first` is an expression for the first
+    /// Returns a vector expression for contiguous elements in memory. `first` is an expression for the first
     /// element.
     fn part(&mut self, first: &str, element: DType, lanes: Lanes, constness: &str) -> Result<String> {
         if lanes.count == 1 {
@@ -232,7 +232,8 @@ impl Body<'_, Host> {
         Ok(name)
     }
 
-    /// Returns an expression for contiguous elements of a buffer.
+    /// Returns a vector expression for contiguous elements of a buffer: the given lanes of the access at
+    /// `indices`.
     fn neighbours(
         &mut self,
         buffer: &Ref<Buffer>,

@@ -38,7 +38,7 @@ impl Barriers {
         Ok(search.found)
     }
 
-    /// Returns true if a barrier precedes the statement of a sequence with the given index.
+    /// Returns true if a barrier precedes the statement at `index` in the sequence `seq`.
     pub(super) fn is_before(&self, seq: &SeqStmt, index: usize) -> bool {
         self.before.contains(&(ptr::from_ref(seq).addr(), index))
     }
@@ -118,7 +118,8 @@ impl Search {
         })
     }
 
-    /// Runs `inner` on the body of a statement. `what` describes the statement if it depends on the index of a thread.
+    /// Runs `inner` on the body of a statement. If the execution of the statement depends on the index of a
+    /// thread, `what` is its description for messages and the expression that depends on the index.
     fn within(
         &mut self,
         what: Option<(String, Expr)>,

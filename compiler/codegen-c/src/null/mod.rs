@@ -51,8 +51,8 @@ pub(crate) struct Null {
     /// Declarations of the error messages of the function. A declaration does not contain the name of the
     /// message, which ends with the index of the declaration.
     errors: Vec<String>,
-    /// True while generating the body of a loop whose iterations are distributed over the threads, or of loops over all
-    /// thread axes.
+    /// True while generating code that each thread executes: the body of a loop whose iterations are
+    /// distributed over the threads, or of nested loops that are bound to all thread axes of the function.
     is_in_thread: bool,
     /// Thread axes to which loops of the function are bound.
     axes: Vec<ForKind>,
@@ -62,7 +62,7 @@ pub(crate) struct Null {
     extents: Vec<(ForKind, String)>,
     /// Barriers inside of the outermost loops over the threads of a block.
     barriers: Barriers,
-    /// Number of parameters, which are the first entries of the scope.
+    /// Number of parameters of the function. They are the first elements of [`Body::scope`].
     num_params: usize,
 }
 

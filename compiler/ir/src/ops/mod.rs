@@ -20,7 +20,7 @@ pub trait DTypeExt {
     /// Returns the scalar type of one lane.
     #[must_use]
     fn element(&self) -> DType;
-    /// Returns the data type with another number of lanes.
+    /// Returns the data type with the same element type and `lanes` lanes.
     #[must_use]
     fn with_lanes(&self, lanes: u16) -> DType;
     /// Returns the number of lanes.
@@ -70,7 +70,7 @@ pub fn var(name: &str, dtype: DType) -> Ref<Var> {
     Ref::new(Var { base: PrimExpr { dtype }, name: name.into() })
 }
 
-/// Creates an integer or Boolean constant. For `uint64`, `value` holds the bits.
+/// Creates an integer or Boolean constant. For `uint64`, `value` holds the bits of the unsigned value.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is neither integer nor Boolean, and `ValueError` if it cannot represent the
@@ -426,7 +426,7 @@ binary_functions! {
     div Div
     /// Creates the quotient of two integers, rounded down.
     floor_div FloorDiv
-    /// Creates the remainder of the division [`floor_div`], with the sign of the divisor.
+    /// Creates the remainder of the floor division ([`floor_div`]), with the sign of the divisor.
     floor_mod FloorMod
     /// Creates the minimum of two numbers.
     min Min
@@ -474,8 +474,8 @@ pub fn neg(a: Expr) -> Result<Expr> {
     sub(zero, a)
 }
 
-/// Creates a Boolean that is true if a floating-point number is NaN. The result is the constant false for
-/// integers.
+/// Creates a Boolean expression that is true if a floating-point number is NaN. For an integer, the result is
+/// the constant false.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number.
@@ -614,7 +614,8 @@ pub fn produce(producer: &Ref<DataProducer>, name: &str, indices: Array<Expr>) -
     Ok(Ref::new(ProducerLoad { base, producer: producer.clone(), indices }).into_parent())
 }
 
-/// Checks the indices of an element and returns their number of lanes.
+/// Checks the indices of an access to the buffer or tensor `name`, and returns the number of lanes of the
+/// access.
 pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> Result<u16> {
     if indices.len() != ndim {
         bail!("IndexError", "`{name}` has {ndim} dimensions but got {} indices", indices.len());

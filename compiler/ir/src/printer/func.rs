@@ -114,7 +114,7 @@ impl Printer {
 #[derive(Default)]
 struct Free {
     defined: HashSet<usize>,
-    /// Variables that statements and expressions of the body define.
+    /// Addresses of the variables that statements and expressions in the function's body define.
     bound: HashSet<usize>,
     vars: Vec<Ref<Var>>,
     buffers: Vec<Ref<Buffer>>,

@@ -26,7 +26,8 @@ pub const KEYWORDS: &[&str] = &[
     "False", "None",
 ];
 
-/// Reserved names of forms that are written like function calls but denote other nodes or statements.
+/// Reserved names, such as `alloc`. In printed source, a call of one of these names denotes a statement, or a
+/// node that is not a call.
 pub const FORMS: &[&str] = &[
     "alloc",
     "attr",
@@ -120,7 +121,7 @@ const LOOSE: u8 = 0;
 #[derive(Default)]
 struct Printer {
     out: String,
-    /// Number of bytes after which printing stops.
+    /// Length of the output, in bytes, after which printing stops.
     most: usize,
     depth: usize,
     /// Names assigned to variables and buffers, by the address of the node.

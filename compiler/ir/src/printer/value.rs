@@ -1,4 +1,5 @@
-//! Printing of values that are not nodes: annotations, and fields of foreign nodes.
+//! Printing of values that are not nodes: annotations, and fields of nodes whose types this crate does not
+//! define.
 
 use std::fmt::Write as _;
 
@@ -83,7 +84,7 @@ impl Printer {
         }
     }
 
-    /// Prints a foreign node: its type key and its fields.
+    /// Prints a node whose type this crate does not define: its type key and its fields.
     pub(super) fn foreign(&mut self, object: &ObjectRef, depth: usize) {
         let key = object.type_key();
         let mut is_first = true;

@@ -26,9 +26,10 @@ pub struct Functions {
     /// Size of this struct in bytes.
     size: usize,
     /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes `count`
-    /// tickets, and returns one of the constants in `code`. If the calling thread itself has a conflicting
-    /// access, the result is `OWN`, and the first ticket is twice the index of the requested range that
-    /// conflicts, plus one if the access in progress writes.
+    /// tickets, and returns one of the constants in `code`.
+    ///
+    /// If the calling thread itself has a conflicting access, the result is `OWN`, and the first ticket is twice the
+    /// index of the requested range that conflicts, plus one if the access in progress writes.
     begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
     /// Function that ends the access with the given ticket.
     end: unsafe extern "C" fn(ticket: u64),

@@ -1,4 +1,4 @@
-//! Slices of the elements of tensors in host memory.
+//! Guards that borrow the elements of tensors in host memory as slices.
 
 use core::fmt;
 use core::marker::PhantomData;

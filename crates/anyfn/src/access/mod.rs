@@ -109,7 +109,8 @@ impl Wanted {
 #[doc(hidden)]
 pub use functions::{Functions, after_fork, before_fork, functions};
 
-/// An access in progress. It ends when the value is dropped, on the thread that began the access.
+/// An access in progress, which ends when this value is dropped. The value stays on the thread that began the
+/// access.
 ///
 /// It records that the memory is in use and gives no access to it: code that holds an `Access` and uses raw pointers
 /// still needs `unsafe`. Leaking it (`core::mem::forget`) leaves the memory marked as in use, even after the tensor

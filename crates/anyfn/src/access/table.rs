@@ -31,14 +31,14 @@ pub(super) enum Outcome {
     Begun,
     /// The calling thread itself has a conflicting access.
     Own {
-        /// Index of the requested range that conflicts.
+        /// Index of the requested range that conflicts with an access of the calling thread.
         index: usize,
-        /// True if the access in progress writes.
+        /// True if the conflicting access of the calling thread is for writing.
         writes: bool,
     },
     /// Waiting would never end: the threads that hold the ranges wait for accesses of the calling thread.
     Deadlock,
-    /// The deadline has passed.
+    /// The deadline passed before the accesses could begin.
     TimedOut,
     /// Memory allocation for the table failed.
     OutOfMemory,
@@ -154,8 +154,8 @@ impl AccessTable {
         self.waiting.retain(|waiting| waiting.order != order);
     }
 
-    /// Removes the entries of all threads except `thread`, because the other threads do not exist in the
-    /// child of a fork.
+    /// Removes the accesses and read-only marks of all threads except `thread`, because only this thread
+    /// exists in the child of a fork.
     pub(super) fn keep_only(&mut self, thread: usize) {
         self.held.retain(|held| held.thread == thread);
         self.protected.retain(|held| held.thread == thread);
@@ -179,8 +179,8 @@ pub(super) struct Table<M>(pub(super) M);
 
 impl<M: Monitor> Table<M> {
     /// Begins the accesses `wanted` together for the thread `me`, as soon as no access of another thread
-    /// conflicts, and writes one ticket for each to `tickets`. The ranges may conflict with each other. No
-    /// access begins unless the outcome is [`Outcome::Begun`].
+    /// conflicts with any of them. Writes one ticket for each access to `tickets`. The accesses may conflict
+    /// with each other. No access begins unless the outcome is [`Outcome::Begun`].
     pub(super) fn begin(
         &self,
         me: usize,

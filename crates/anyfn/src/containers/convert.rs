@@ -21,7 +21,7 @@ fn short_of_memory<C: FromArg + ?Sized>(error: &crate::Error) -> Mismatch {
     Mismatch::new("MemoryError", C::schema().to_string(), error.message().to_string())
 }
 
-/// Returns the Array or List in `view`, and a mismatch with the type `C` for other values.
+/// Returns the Array or List in `view`. For other values, returns a mismatch whose expected type is `C`.
 pub(super) fn sequence<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
     take_object(view, is_sequence).ok_or_else(|| Mismatch::of_type::<C>(view))
 }
@@ -70,7 +70,7 @@ fn is_mapping(index: i32) -> bool {
     matches!(index, kTVMFFIMap | kTVMFFIDict)
 }
 
-/// Returns the Map or Dict in `view`, and a mismatch with the type `C` for other values.
+/// Returns the Map or Dict in `view`. For other values, returns a mismatch whose expected type is `C`.
 pub(super) fn mapping<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
     take_object(view, is_mapping).ok_or_else(|| Mismatch::of_type::<C>(view))
 }

@@ -1,4 +1,5 @@
-//! Conversions between the standard collections, tuples and slices of Rust and containers.
+//! Conversions between Rust collections, tuples and slices on one side and containers such as Array and Map
+//! on the other.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

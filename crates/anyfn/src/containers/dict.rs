@@ -76,18 +76,19 @@ struct HookResults {
 /// State of a lookup: the key, and the hook results collected so far.
 struct Probe<'a> {
     key: &'a AnyView<'a>,
-    /// Hash of the key if its type has a hash hook; otherwise the hash is computed when it is needed.
+    /// Hash of the key if the key's type has a hash hook. If it is `None`, the hash is computed when it is
+    /// needed.
     hash: Option<u64>,
-    /// True if a hook compares keys of this type.
+    /// True if the type of the key has an equality hook.
     hooked: bool,
     told: HookResults,
 }
 
-/// A hook result that an operation needs before it can start again.
+/// Request for the result of a hook, which an operation on a Dict needs before it can start again.
 enum Ask {
-    /// The result of comparing this key with the key that is looked up.
+    /// Request to compare this key with the key that is looked up.
     Equal(Any),
-    /// The hashes of these keys.
+    /// Request to hash these keys.
     Hashes(Vec<Any>),
 }
 

@@ -22,14 +22,15 @@ fn is_same(a: &Any, b: &Any) -> bool {
 
 /// List operations with indices that count from the end if they are negative. Each operation is atomic.
 impl List {
-    /// Returns the element at an index, if it exists.
+    /// Returns the element at `index`, if it exists. A negative index counts from the end.
     #[inline]
     pub fn at(&self, index: i64) -> Option<Any> {
         let seq = self.lock();
         seq.items().get(place(index, seq.len())?).cloned()
     }
 
-    /// Replaces the element at an index. Returns false if there is no such element.
+    /// Replaces the element at `index`. A negative index counts from the end. Returns false if there is no
+    /// such element.
     pub fn set_at(&self, index: i64, value: Any) -> bool {
         // Declared first: the old element, or an unused `value`, is released after the lock.
         let _old;
@@ -40,7 +41,8 @@ impl List {
         true
     }
 
-    /// Inserts an element before the element at `index`. An index beyond either end is clamped to that end.
+    /// Inserts an element before the element at `index`. A negative index counts from the end, and an index
+    /// beyond either end is clamped to that end.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -55,15 +57,15 @@ impl List {
         Ok(())
     }
 
-    /// Removes the element at an index and returns it, if it exists.
+    /// Removes the element at `index` and returns it, if it exists. A negative index counts from the end.
     pub fn remove_at(&self, index: i64) -> Option<Any> {
         let mut seq = self.lock();
         let index = place(index, seq.len())?;
         Some(seq.remove(index))
     }
 
-    /// Removes the element `item`, which the caller found at index `at`. The element is also removed if it has
-    /// moved since. Returns false if it is no longer in the List.
+    /// Removes the element `item`, which the caller found at index `at`, even if its index has changed since
+    /// then. Returns false if the List no longer contains the element.
     pub fn remove_same(&self, at: usize, item: &Any) -> bool {
         let _removed;
         let mut seq = self.lock();

@@ -22,7 +22,7 @@ use super::table::{self, NONE, NewTable, Slot, Table, View, any};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, hash, live, nesting, refcount};
 
-/// Bit in the number of slots that marks the small layout.
+/// Bit of the stored number of slots. It is set if the Map or Dict uses the small layout.
 const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
@@ -43,7 +43,7 @@ pub(super) struct Pair {
     value: TVMFFIAny,
 }
 
-/// Offset of the pairs in an object in the small layout, in bytes.
+/// Offset of the first pair from the start of a Map or Dict object in the small layout, in bytes.
 const PAIRS: usize = core::mem::offset_of!(MapObject, tail);
 
 const _: () = assert!(PAIRS == 56 || size_of::<usize>() != 8);
@@ -207,9 +207,9 @@ unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
 /// Read-only view of the pairs of a Map or Dict.
 #[derive(Clone, Copy)]
 pub(super) enum Layout<'a> {
-    /// Pairs stored consecutively.
+    /// Pairs of the small layout, stored consecutively.
     Small(&'a [Pair]),
-    /// Pairs in a hash table.
+    /// Pairs of the dense layout, stored in a hash table.
     Dense(View<'a>),
 }
 
@@ -223,7 +223,7 @@ pub(super) unsafe fn layout_of(object: &ObjectRef) -> Layout<'_> {
     unsafe { layout_at(object.header().cast()) }
 }
 
-/// Returns the pairs of the Map or Dict at an address.
+/// Returns a read-only view of the pairs of the Map or Dict at the address `object`.
 ///
 /// # Safety
 /// The requirements are those of [`layout_of`].
@@ -314,7 +314,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns an iterator over the pairs in order.
+    /// Returns an iterator over the pairs in insertion order.
     #[inline]
     pub(super) fn iter(self) -> Iter<'a> {
         let next = match self {
@@ -325,7 +325,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// An iterator over the pairs of a Map or Dict in order.
+/// An iterator over the pairs of a Map or Dict in insertion order.
 #[derive(Clone)]
 pub(super) struct Iter<'a> {
     layout: Layout<'a>,
@@ -382,7 +382,7 @@ pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 pub(super) enum Added {
     /// The pair was added. The previous buffer of the mapping, if any, must be freed.
     Done(Option<Buffer>),
-    /// The pair was not added, because the hashes of these keys are needed first. Hooks compute them.
+    /// The pair was not added: the table must grow, and the caller must first call hooks to hash these keys.
     NeedsHashes(Vec<Any>),
 }
 

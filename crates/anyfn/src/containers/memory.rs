@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn free(data: *mut c_void);
 }
 
-/// Function that frees the buffer of a container. The container stores its address.
+/// Function that frees the buffer of a container. The container stores the address of this function.
 pub(super) type Deleter = unsafe extern "C" fn(data: *mut c_void);
 
 /// Frees memory from [`allocate`], and does nothing for NULL. It is a function of libc, so it outlives this library.

@@ -234,8 +234,10 @@ impl Seq<'_> {
         None
     }
 
-    /// Appends an int if there is room; returns false otherwise. The slot is written from registers, because
-    /// copying a value that was just built in memory would stall until both halves have been stored.
+    /// Appends an int if there is room; returns false otherwise.
+    ///
+    /// The slot is written from registers, because copying a value that was just built in memory would stall until both
+    /// halves have been stored.
     #[inline(always)]
     pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
         let len = self.0.size;
@@ -338,8 +340,8 @@ impl Seq<'_> {
         self.slots()[..len].reverse();
     }
 
-    /// Ensures that a List has room for `extra` more elements. If it must grow, the capacity at least doubles. Returns
-    /// the old buffer, which the caller frees.
+    /// Ensures that a List has room for `extra` more elements. If the List must grow, its capacity at least
+    /// doubles, and the old buffer is returned for the caller to free.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
@@ -352,7 +354,8 @@ impl Seq<'_> {
         self.move_to(needed.max(self.capacity().saturating_mul(2))).map(Some)
     }
 
-    /// Ensures that a List has room for a total of `capacity` elements. Returns the old buffer, which the caller frees.
+    /// Ensures that a List has room for a total of `capacity` elements. If the List must grow, the old buffer
+    /// is returned for the caller to free.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.

@@ -1,5 +1,5 @@
-//! The dense layout of Map and Dict: a hash table of chains in blocks of slots, with the pairs linked in insertion
-//! order.
+//! The dense layout of Map and Dict: a hash table with collision chains, stored in blocks of sixteen slots.
+//! The pairs are also linked in insertion order.
 //!
 //! The home slot of a key is its hash times a constant, shifted right. The pairs with the same home slot form a
 //! chain: its head is in the home slot, and each further pair is at one of 125 fixed distances from the previous one,
@@ -166,7 +166,8 @@ impl NewTable {
         unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
     }
 
-    /// Returns the cell and tail of the table, for the object that takes ownership of it.
+    /// Returns the cell and the tail that describe the table. The object that stores them takes ownership of
+    /// the table.
     pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
         let this = core::mem::ManuallyDrop::new(self);
         let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
@@ -209,7 +210,7 @@ pub(super) enum Slot {
     Found(u64),
     /// The key was added in this slot, with None as its value.
     Added(u64),
-    /// The table must grow first.
+    /// The key was not added, because the table is full and must grow first.
     Full,
 }
 
@@ -255,7 +256,7 @@ fn block_count(slots: u64) -> usize {
 }
 
 impl<'a> View<'a> {
-    /// Returns the dense table that a cell and a tail describe, for reading.
+    /// Returns a read-only view of the dense table that `cell` and `tail` describe.
     ///
     /// # Safety
     /// The cell and tail must belong to a dense table that does not change for `'a`.
@@ -368,7 +369,7 @@ pub(super) fn any(raw: &TVMFFIAny) -> &Any {
 }
 
 impl Table<'_> {
-    /// Returns the dense table that a cell and a tail describe, for reading and changing.
+    /// Returns a mutable view of the dense table that `cell` and `tail` describe.
     ///
     /// # Safety
     /// The cell and tail must belong to a dense table that no other code uses for the lifetime of the result.

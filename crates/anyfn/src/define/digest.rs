@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use crate::{Array, Cell, Dict, List, Map, Ref};
 
 /// FNV-1a hasher that computes one number from everything that identifies a Rust type. The number is the same
-/// in every library of a build.
+/// in all libraries of the same build.
 pub struct Digest(u64);
 
 impl Default for Digest {
@@ -46,7 +46,8 @@ impl Digest {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }
 
-    /// Adds the build number of the crate that defines a type, if the fields of the type are not added one by one.
+    /// Adds the build number of the crate that defines a type. This is for types that are not structs, such
+    /// as enums: their fields are not added one by one.
     pub fn build(&mut self, build: u64) {
         build.hash(self);
     }

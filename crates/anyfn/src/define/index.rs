@@ -224,8 +224,8 @@ fn content_of(index: i32) -> Option<u64> {
     crate::types::attribute(CONTENT_ATTRIBUTE, index).map(|value| unsafe { value.bits() })
 }
 
-/// Returns a number that is computed from everything that identifies a Rust type. The number is the same in every
-/// library of a build.
+/// Returns a number that is computed from everything that identifies a Rust type. The number is the same in
+/// all libraries of the same build.
 fn digest_of<T: Define>() -> u64 {
     let mut digest = Digest::default();
     (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);

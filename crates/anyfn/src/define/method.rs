@@ -19,9 +19,9 @@ use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result
 
 /// Methods of one `impl` block with the attribute `#[methods]`.
 pub struct TypeMethods {
-    /// Function that returns the `TypeId` of the Rust type.
+    /// Function that returns the `TypeId` of the Rust type to which the methods belong.
     pub of: fn() -> TypeId,
-    /// Methods of the type in this block.
+    /// Methods that the `impl` block defines.
     pub methods: &'static [MethodDef],
 }
 
@@ -29,7 +29,7 @@ pub struct TypeMethods {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
-/// Empty slice that replaces the linker's collection in unit tests; see `REGISTRATIONS`.
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles; see `REGISTRATIONS`.
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];
 
@@ -43,11 +43,11 @@ pub struct MethodDef {
     pub is_static: bool,
     /// True if the method is the constructor.
     pub is_init: bool,
-    /// True if the method runs for a long time or blocks.
+    /// True if the method may run for a long time or block.
     pub blocking: bool,
     /// C function that implements the method.
     pub call: MethodCode,
-    /// Function that returns the signature as JSON.
+    /// Function that returns the signature of the method as JSON.
     pub signature: fn() -> StdString,
 }
 
@@ -56,7 +56,7 @@ pub struct MethodDef {
 pub struct MethodCode(TVMFFISafeCallType);
 
 impl MethodCode {
-    /// Wraps a C function that does not use its first argument.
+    /// Wraps a C function that does not use its first argument, the context pointer.
     ///
     /// ```compile_fail,E0133
     /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);

@@ -57,10 +57,10 @@ pub unsafe trait Define: Object {
     /// reflected fields.
     fn digest(digest: &mut Digest);
 
-    /// Returns the static variable that holds the type index.
+    /// Returns the static variable that holds the index of this type.
     fn index() -> &'static TypeIndex;
 
-    /// Registers the parent if it is not registered yet.
+    /// Registers the parent type if it is not registered yet.
     ///
     /// # Errors
     /// Returns the reason why the parent cannot be registered.
@@ -68,8 +68,8 @@ pub unsafe trait Define: Object {
         Ok(())
     }
 
-    /// Initialises the fields that are not reflected, in new memory. Called only if [`PREPARES`](Self::PREPARES) is
-    /// true.
+    /// Initialises the fields that are not reflected, in the new memory at `this`. Called only if
+    /// [`PREPARES`](Self::PREPARES) is true.
     ///
     /// # Safety
     /// `this` must point to the memory of a value of which no field is set.
@@ -137,7 +137,7 @@ pub enum FieldDefault {
     None,
     /// A constant default.
     Value(Literal),
-    /// The result of a function that is called for each object. The arguments of the call are ignored.
+    /// A C function that is called for each object and returns the default. It ignores its arguments.
     Factory(TVMFFISafeCallType),
 }
 
@@ -159,7 +159,7 @@ pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFF
     call_factory::<F>
 }
 
-/// Calls the closure of type `F`, which captures nothing, and writes its result as the default.
+/// Calls the closure of type `F`, which captures nothing, and writes the default that it returns to `result`.
 ///
 /// # Safety
 /// The arguments must be those of a call as the ABI defines it, and a value of `F` must exist.
@@ -249,8 +249,10 @@ fn finish<T: Define>(type_index: i32) {
 }
 
 /// Returns the runtime's function that creates factories of default values. These factories do not keep this
-/// library mapped. Returns `None` in other implementations of the ABI, which have no such function. Such
-/// implementations also store the address of a default string, whereas the anyfn runtime copies the string.
+/// library mapped. Returns `None` if the runtime is another implementation of the ABI, which has no such
+/// function.
+///
+/// Such a runtime also stores the address of a default string, whereas the anyfn runtime copies the string.
 ///
 /// The first use of the registry defines all types of the executable, so this must not be called while a type is being
 /// defined.

@@ -23,9 +23,9 @@ use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 /// which is 1 if the field is set.
 #[repr(C)]
 struct Note {
-    /// Number of fields that are not set.
+    /// Number of fields of the object that are not set yet.
     missing: u32,
-    /// Type index of the complete object.
+    /// Type index that the object gets when its last field is set.
     type_index: i32,
 }
 
@@ -68,7 +68,7 @@ pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
     unsafe { *place }
 }
 
-/// Records that a field has been set for the first time.
+/// Records that a field of an object under construction has been set for the first time.
 ///
 /// # Safety
 /// - `object` must be under construction and have this field.

@@ -28,10 +28,11 @@ use crate::{Any, AnyView, Cell, FromArg, IntoAny, Mismatch, Result, Schema};
     note = "leave the field out with `#[field(skip)]`"
 )]
 pub trait FieldValue: Sized + Send + Sync + 'static {
-    /// True if the field may be set at any time.
+    /// True if a field of this type may be set at any time.
     const WRITABLE: bool = false;
 
-    /// Memory representation of the field. It allows faster reads of fields that do not change after construction.
+    /// Memory representation of a field of this type. It specifies whether readers can borrow the value of a
+    /// field that does not change after construction.
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
@@ -127,7 +128,7 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T>
     }
 }
 
-/// Converts a value into the form in which `T` stores it.
+/// Converts a value to `T` and back to a value, which has the form that a field of type `T` stores.
 #[inline]
 fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
     T::from_arg(value)?.into_any().map_err(|error| {

@@ -70,7 +70,7 @@ impl<F: FnMut(Field, &AnyView<'_>) -> Result<()>> FieldVisitor for F {
     }
 }
 
-/// Calls the function of `visitor` that visits values of the type of `value`.
+/// Calls the function of `visitor` that matches the type of `value`, such as `visit_int` for an int.
 #[inline]
 fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Result<()> {
     let view = value.view_ref();

@@ -141,9 +141,9 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.drain();
 }
 
-/// Runs the client process of the other tests. The client stops at the boundary with the number `RPC_AT` and
-/// prints the boundary's name. Once it has read a line of input, it waits until the server closes the
-/// connection.
+/// Runs as the client process that the other tests start. The client stops at the boundary with the number
+/// `RPC_AT` and prints the boundary's name. Once it has read a line of input, it waits until the server
+/// closes the connection.
 #[test]
 #[ignore = "the other tests start it as a client"]
 fn client() {
@@ -270,8 +270,8 @@ fn a_client_that_is_killed() {
     });
 }
 
-/// Maximum time that a session may last after its client is stopped: ten seconds for the handshake, less for a connection that
-/// takes no bytes, and as much again for a busy machine.
+/// Maximum time that a session may last after its client is stopped. The longest of the server's time limits
+/// that apply is ten seconds, for the handshake. The rest is a margin for a busy machine.
 const STOPPED_MAX: Duration = Duration::from_secs(30);
 
 const SHORT: &[&str] = &[
@@ -351,7 +351,8 @@ fn a_session_process_that_is_stopped() {
 }
 
 /// Returns true in a process with a separate network namespace. In any other process, runs the test `test`
-/// again in such a process and returns false once it has ended. Reports if that process cannot be started.
+/// again in such a process and returns false once it has ended. Reports a skipped test if that process cannot
+/// be started.
 fn in_own_network(test: &str) -> bool {
     if std::env::var_os("RPC_NETWORK").is_some() {
         return true;

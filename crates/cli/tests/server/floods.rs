@@ -15,7 +15,7 @@ const CLIENTS: usize = 8;
 /// Number of connections that a client of the flood keeps open.
 const KEPT: usize = 24;
 
-/// Number of handshakes before the test ends.
+/// Minimum number of key exchanges that the flood causes before the test ends.
 const HANDSHAKES: usize = 400;
 
 /// Number of ways in which clients of the flood end their connections.

@@ -26,7 +26,7 @@ fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     seed - first
 }
 
-/// Ends the server, and checks that no session process crashed and that everything was released.
+/// Ends the server, and checks that no session process crashed and that the sessions released all resources.
 fn finish(server: Server) {
     for why in server.ends() {
         assert!(!why.contains("signal"), "{why}");

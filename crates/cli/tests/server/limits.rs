@@ -1,5 +1,5 @@
-//! Tests that all resources are limited (attack R15), and that a session that holds resources without using
-//! them is ended.
+//! Tests that all resources are limited (attacks of class R15), and that the server ends a session that holds
+//! resources without using them.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

@@ -42,7 +42,8 @@ pub(crate) fn is_soak() -> bool {
     std::env::var_os("ANYFN_SOAK").is_some()
 }
 
-/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
+/// Returns the path of the plugin `anyfn-testing`, which contains sample functions. Cargo has built it beside
+/// the test program.
 pub(crate) fn plugin() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     let deps = deps.parent().unwrap();
@@ -190,7 +191,7 @@ impl Server {
         ends.map(|line| line["detail"]["reason"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until the server's log contains the end of a session with a reason that contains `reason`.
+    /// Waits until the server's log reports that a session has ended for a reason that contains `reason`.
     pub(crate) fn ended(&self, reason: &str) {
         wait_for(
             || self.ends().iter().any(|why| why.contains(reason)).then_some(()),
@@ -286,7 +287,8 @@ pub(crate) fn signal(pid: u32, number: i32) {
     unsafe { libc::kill(pid as i32, number) };
 }
 
-/// Waits until `find` returns a value.
+/// Waits until `find` returns a value, and returns it. Panics with the message from `why` if this takes
+/// longer than [`SOON`].
 pub(crate) fn wait_for<T>(find: impl FnMut() -> Option<T>, why: impl Fn() -> String) -> T {
     wait_long_for(SOON, find, why)
 }
@@ -306,7 +308,7 @@ pub(crate) fn wait_long_for<T>(
     }
 }
 
-/// Decodes an array of strings.
+/// Decodes an array of strings that a session has sent.
 pub(crate) fn texts(value: &[u8]) -> Vec<String> {
     assert_eq!(value[0], 10);
     let number = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap()) as usize;

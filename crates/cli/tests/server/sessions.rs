@@ -6,7 +6,8 @@ use anyfn::{Any, PackedFunc, registry};
 
 use crate::rig::*;
 
-/// Checks the errors of a session whose process `act` kills by calling the function `name` of the session.
+/// Checks that a client receives errors once its session process has been killed. `act` receives the remote
+/// function `name`, calls it, and kills the process before or during the call.
 fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::Result<Any>) {
     let session = server.session(30.0).unwrap();
     let function = session.get_function(name).unwrap();

@@ -93,19 +93,19 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
     })
 }
 
-/// Type index that an object must have for [`TVMFFIFunctionCall`] to call it directly. While no observer is set, this
-/// is the type index of functions; otherwise it is an index that no object has. So one comparison checks both the type
-/// and the observer.
+/// Type index that an object must have for [`TVMFFIFunctionCall`] to call it directly. While no observer of
+/// calls is set, this is the type index of functions; otherwise it is an index that no object has. So one
+/// comparison checks both the type and the observer.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Enables or disables reports to the observer about calls through `TVMFFIFunctionCall`.
+/// Enables or disables the reporting of calls through `TVMFFIFunctionCall` to the observer of calls.
 pub fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
 }
 
-/// Handles the calls that [`TVMFFIFunctionCall`] does not make directly. If `func` is a function, the call is
-/// made and reported to the observer; otherwise an error is raised.
+/// Makes the calls that [`TVMFFIFunctionCall`] does not make directly. If `func` is a function, calls it and
+/// reports the call to the observer of calls; otherwise raises an error.
 ///
 /// This function has the same signature as `TVMFFIFunctionCall`, and its result is hidden from the optimiser. So
 /// `TVMFFIFunctionCall` can end with a jump to it and needs no stack frame, which saves a sixth of the cost of a call.

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
     })
 }
 
-/// Description of an allocator. All threads may read it.
+/// Description of an allocator of objects. All threads may read it.
 struct Allocator(TVMFFICustomAllocator);
 
 // SAFETY: the struct is never changed and its function may be called from any thread.
@@ -62,7 +62,7 @@ unsafe impl Sync for Allocator {}
 
 static BUILT_IN: Allocator =
     Allocator(TVMFFICustomAllocator { allocate: Some(allocate), context: ptr::null_mut() });
-/// Custom allocator that was set most recently; NULL means the built-in one.
+/// Custom allocator of objects that was set most recently; NULL means the built-in allocator.
 static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
 
 /// Data that the built-in allocator stores directly before each object, for freeing the object's memory. The

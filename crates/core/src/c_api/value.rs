@@ -29,7 +29,7 @@ pub unsafe extern "C" fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, res
 }
 
 /// Returns an owned value for a view. A borrowed string is copied. The object of an r-value reference is
-/// moved out of the variable of the caller.
+/// moved out of the caller's variable.
 ///
 /// # Safety
 /// The view must be valid.

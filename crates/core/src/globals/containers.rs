@@ -11,7 +11,7 @@ use anyfn::{
 };
 use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
-/// Declares types of arguments that accept a container of one type only, with elements of any type. A
+/// Declares argument types, each of which accepts one type of container only, with elements of any type. A
 /// container of another type is rejected, not converted. Signatures show the container's name without element
 /// types.
 macro_rules! exact {

@@ -37,12 +37,12 @@ pub(super) fn register() -> Result<()> {
 /// Form in which a field is stored in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Storage {
-    /// A value of any type.
+    /// Field of any type, stored as a 16-byte value.
     Any,
-    /// A reference to an object, or NULL.
+    /// Field that is stored as a reference to an object, or NULL.
     Object,
-    /// The bytes of a value that owns nothing, such as a number. The fields are the type index of the value
-    /// and the number of bytes.
+    /// Field that is stored as the bytes of a value that owns nothing, such as a number. The members are the
+    /// type index of the value and the number of bytes.
     Plain(i32, usize),
 }
 
@@ -195,7 +195,7 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
     Ok(())
 }
 
-/// Returns true if a field whose values have the type index `type_index` can hold the bits of `value`.
+/// Returns true if the bits of `value` are valid in a field whose values have the type index `type_index`.
 fn fits(type_index: i32, value: &Any) -> bool {
     value.type_index() == type_index
         || (type_index == kTVMFFIInt && value.type_index() == kTVMFFIBool)

@@ -51,8 +51,8 @@ struct FieldSpec {
     schema: String,
     doc: String,
     default: Any,
-    /// Flags that state the kind of default: `DEFAULT` for a value, `DEFAULT | FACTORY` for a factory, 0 for
-    /// none.
+    /// Flags that state which kind of default the field has: `DEFAULT` for a value, `DEFAULT | FACTORY` for a
+    /// factory, 0 for none.
     state: i64,
 }
 

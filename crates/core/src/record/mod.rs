@@ -34,18 +34,18 @@ use crate::{attributes, type_table};
 /// Layout of the objects of a type. It is never freed, because types live for the lifetime of the process.
 struct Layout {
     type_index: i32,
-    /// Index of the parent type.
+    /// Type index of the parent type.
     parent: i32,
-    /// Key of the type.
+    /// Key of the type whose objects have this layout.
     key: &'static str,
-    /// Index of the nearest ancestor that compiled code has defined, and the size of its objects. `None` if the only
-    /// such ancestor is `ffi.Object`, which has no content.
+    /// Type index of the nearest ancestor type that compiled code has defined, and the size of its objects.
+    /// `None` if the only such ancestor is `ffi.Object`, which has no content.
     native: Option<(i32, usize)>,
-    /// Fields that are stored in slots. Those of the parent come first.
+    /// Fields of the type that are stored in slots. Those of the parent type come first.
     fields: Vec<Field>,
-    /// Number of elements of `fields` that the parent type has.
+    /// Number of elements at the start of `fields` that are inherited from the parent type.
     inherited: usize,
-    /// Kind of structural comparison, one of the constants `kTVMFFISEqHashKind*`.
+    /// Kind of structural comparison of the objects, one of the constants `kTVMFFISEqHashKind*`.
     structural: i32,
 }
 
@@ -65,20 +65,20 @@ const HEADER: usize = size_of::<TVMFFIObject>();
 const NATIVE_ALIGN: usize = 16;
 
 impl Layout {
-    /// Returns the offset in bytes of the slot of field `index` from the header.
+    /// Returns the offset of the slot that stores field `index`, in bytes from the header of the object.
     fn offset(&self, index: usize) -> usize {
         let start = self.native.map_or(HEADER, |(_, size)| size.next_multiple_of(align_of::<Slot>()));
         start + index * size_of::<Slot>()
     }
 
-    /// Returns the size of an object in bytes, from the beginning of its header.
+    /// Returns the size in bytes of an object with this layout, counted from the beginning of its header.
     fn size(&self) -> usize {
         self.offset(self.fields.len())
     }
 
-    /// Returns the number of bytes before the header. These bytes hold the address of the layout. If the type
-    /// has a native ancestor, they also hold the handle of the shell: what remains of that ancestor's object
-    /// after its content was moved.
+    /// Returns the number of bytes before the header of an object. These bytes hold the address of the
+    /// layout. If the type has a native ancestor, they also hold the handle of the shell: what remains of
+    /// that ancestor's object after its content was moved.
     fn prefix(&self) -> usize {
         if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
     }

@@ -14,19 +14,21 @@ use alloc::vec::Vec;
 
 use crate::sys::Mutex;
 
-/// Operations of a pointer that threads share. Loads have acquire ordering, stores have release ordering.
+/// Operations of an atomic pointer that several threads use. Loads have acquire ordering, stores have release
+/// ordering.
 pub(crate) trait PtrCell<T> {
     fn null() -> Self;
     fn load(&self) -> *mut T;
     fn store(&self, value: *mut T);
 }
 
-/// Implementation of atomic pointers that a table uses: [`Native`], or the types of `loom` in tests.
+/// Selects the atomic pointers that a table uses: those of the standard library ([`Native`]) or, in tests,
+/// those of `loom`.
 pub(crate) trait Atomics: 'static {
     type Ptr<T: 'static>: PtrCell<T>;
 }
 
-/// Implementation with the atomic pointers of the standard library.
+/// Selects the atomic pointers of the standard library for a table.
 pub(crate) struct Native;
 
 impl Atomics for Native {
@@ -64,7 +66,8 @@ impl<V, A: Atomics> Entry<V, A> {
 /// Array of pointers to entries, in which a name is looked up by its hash. Its length is a power of two.
 struct Slots<V: 'static, A: Atomics> {
     slots: Box<[A::Ptr<Entry<V, A>>]>,
-    /// Smaller array that this one has replaced. It is never freed, because readers may still use it.
+    /// Smaller array of slots that this one has replaced. It is never freed, because readers may still use
+    /// it.
     _previous: *mut Slots<V, A>,
 }
 

@@ -23,8 +23,9 @@ const POINTER_BITS: u32 = if cfg!(target_pointer_width = "64") { 48 } else { 32 
 const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
 const ONE: u64 = 1 << POINTER_BITS;
 
-/// Number of references that a slot takes in advance. Once half of them are handed out, the next reader refills the
-/// reserve. The other half is used up only if that many threads read the slot before the refill.
+/// Number of references that a slot takes in advance. Once half of them are handed out, the next reader
+/// refills the reserve. The other half is used up only if 16384 further threads read the slot before the
+/// refill.
 const RESERVE: u64 = 0x8000;
 
 /// Bits of an object's count that hold the strong references.
@@ -34,8 +35,8 @@ const STRONG_MASK: u64 = 0xFFFF_FFFF;
 /// that add references at the same time may exceed the limit, but by far too little to overflow the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// Atomic 64-bit integer with the operations that a slot needs. Implemented for the native type and, in
-/// tests, for the type of `loom`.
+/// Atomic 64-bit integer with the operations that a slot needs. Implemented for `AtomicU64` and, in tests,
+/// for the corresponding type of `loom`.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn fetch_add_acquire(&self, n: u64) -> u64;
@@ -207,8 +208,8 @@ impl Counted for Objects {
 /// Cell that holds one object or is empty; see the module documentation.
 pub(crate) struct Slot {
     raw: RawSlot<AtomicU64, Objects, RESERVE>,
-    /// Address of the object, for leak checkers only. They cannot recognise the address in `raw`, because the
-    /// word there also contains a count.
+    /// Address of the slot's object, for leak checkers only. They cannot recognise the address in `raw`,
+    /// because the word there also contains a count.
     plain: AtomicPtr<c_void>,
 }
 

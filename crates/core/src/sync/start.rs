@@ -52,8 +52,8 @@ impl Start {
     }
 }
 
-/// Guard that clears the token of the thread that runs the step, even if the step panics. After a panic, the
-/// next use runs the step again.
+/// Guard that clears [`Start::owner`], the token of the thread that runs the step, even if the step panics.
+/// After a panic, the next use runs the step again.
 struct Owned<'a>(&'a AtomicUsize);
 
 impl Drop for Owned<'_> {

@@ -19,7 +19,7 @@ const DT_RELRENT: u32 = 37;
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
-    /// Address of the string table.
+    /// Address of the library's dynamic string table (`DT_STRTAB`).
     pub(super) strings_at: u64,
     pub(super) symbols: Option<u64>,
     pub(super) hash: Option<u64>,

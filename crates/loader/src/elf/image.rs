@@ -12,7 +12,8 @@ use object::{LittleEndian as LE, elf as e};
 
 use super::message::broken;
 
-/// Maximum size of the image in bytes. A library with a larger image is rejected as damaged.
+/// Maximum size in bytes of a library's image in memory. A library with a larger image is rejected as
+/// damaged.
 const SPAN_MAX: u64 = 1 << 40;
 /// Maximum address in an image. No library is linked to a higher address.
 const ADDRESS_MAX: u64 = 1 << 56;
@@ -40,7 +41,7 @@ impl Load {
 pub(super) struct Image<R> {
     data: R,
     loads: Vec<Load>,
-    /// Address and size of the dynamic section.
+    /// Address and size in bytes of the library's dynamic section.
     pub(super) dynamic: (u64, u64),
     /// Size in bytes of the library's thread-local storage for one thread.
     pub(super) thread_local: u64,

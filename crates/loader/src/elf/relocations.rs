@@ -9,25 +9,27 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::symbols::Symbols;
 
-/// Kind of value that a relocation makes the dynamic loader write.
+/// Kind of a relocation, by the value that the dynamic loader writes for it.
 #[derive(Clone, Copy, PartialEq)]
 enum RelocationKind {
     Nothing,
-    /// Eight-byte address within the library itself.
+    /// Relocation whose value is an eight-byte address within the library itself.
     Relative,
-    /// Address that a function of the library returns (`IRELATIVE`).
+    /// Relocation whose value is an address that a function of the library returns (`IRELATIVE`).
     Computed,
-    /// Eight bytes that depend on a symbol.
+    /// Relocation whose value has eight bytes and depends on a symbol, such as the symbol's address.
     Word,
-    /// Address of a function that the library calls, written into a slot of the PLT (`JUMP_SLOT`).
+    /// Relocation that writes the address of a function that the library calls into a slot of the PLT
+    /// (`JUMP_SLOT`).
     Slot,
-    /// Module number or offset of thread-local storage, in eight bytes.
+    /// Relocation whose value is a module number or an offset of thread-local storage, in eight bytes.
     ThreadLocal,
-    /// Four bytes that depend on a symbol.
+    /// Relocation whose value has four bytes and depends on a symbol.
     Half,
-    /// Descriptor of thread-local storage, in sixteen bytes (`TLSDESC`).
+    /// Relocation whose value is a descriptor of thread-local storage, in sixteen bytes (`TLSDESC`).
     Pair,
-    /// Copy of a variable of another library. Only executables have such relocations.
+    /// Relocation that copies the content of another library's variable. Only executables have such
+    /// relocations.
     Copy,
 }
 

@@ -206,8 +206,8 @@ impl<'d> Versions<'d> {
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
-        /// Maximum number of entries of a table of versions. Version numbers have 15 bits, so a table with more entries
-        /// is a cycle.
+        /// Maximum number of entries of a table of versions, which is a linked list. Version numbers have 15
+        /// bits, so a list with more entries contains a cycle.
         const MAX: u64 = 1 << 15;
         let (mut at, number) = dynamic.needed_versions;
         for _ in 0..number.min(MAX) {

@@ -1,4 +1,5 @@
-//! Symbols of libraries that are linked into the process. Their constructors register each symbol by name.
+//! Symbols of libraries that are linked into the process. The constructors of these libraries register each
+//! symbol by name.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;

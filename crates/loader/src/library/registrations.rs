@@ -170,9 +170,8 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 }
 
 impl Mapped {
-    /// Removes the global functions that are registered for the module with the context `context`, which is
-    /// being released. If that module is the library's current module, the library then has no current
-    /// module.
+    /// Removes the global functions of a module that is being released. `context` is the context of that
+    /// module. If the module is the library's current module, the library then has no current module.
     pub(crate) fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();

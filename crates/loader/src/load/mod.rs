@@ -108,14 +108,16 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
 
 /// Visibility of this runtime's functions to the libraries that are loaded.
 enum Visibility {
-    /// The functions are visible to all libraries of the process.
+    /// This runtime's functions are visible to all libraries of the process.
     Global,
-    /// The functions are visible only to libraries that are loaded together with the file at this path.
-    Local(CString),
-    /// The functions are not visible, because the program that contains the runtime does not export them.
-    Hidden,
-    /// The functions are not visible, because libraries find those of another runtime, in the file at this
+    /// This runtime's functions are visible only to libraries that are loaded together with the file at this
     /// path.
+    Local(CString),
+    /// This runtime's functions are not visible, because the program that contains the runtime does not
+    /// export them.
+    Hidden,
+    /// This runtime's functions are not visible, because libraries find those of another runtime, which is in
+    /// the file at this path.
     Foreign(PathBuf),
 }
 
@@ -302,7 +304,7 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Maximum number of alternative spellings of a path that are tried until one is found that the dynamic
+/// Maximum number of alternative spellings of a path that are tried, in search of a spelling that the dynamic
 /// loader has not seen.
 const NAMES_MAX: usize = 1 << 12;
 

@@ -49,8 +49,8 @@ pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
 }
 
 /// Returns true if a library called `name` need not be searched for static variables of the ABI's C++
-/// headers. This is the case for the C and C++ standard libraries and for generated libraries, whose names
-/// are numbers.
+/// headers. This is the case for the C and C++ standard libraries and for generated scope libraries, whose
+/// names are numbers.
 fn is_of_system(name: &str) -> bool {
     let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
     known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())

@@ -30,12 +30,14 @@ struct Current {
     /// Names of the global functions that the library has registered, each with the previous content of its
     /// registry entry.
     registered: Vec<(Vec<u8>, loader::Saved)>,
-    /// Types that existed already and that the library has registered again with the same layout.
+    /// Type indices of the types that existed already and that the library has registered again with the same
+    /// layout.
     same: BTreeSet<i32>,
 }
 
 thread_local! {
-    /// C++ libraries that are being opened on this thread. If a constructor opens another library, that one comes last.
+    /// C++ libraries that are being opened on this thread. If a constructor opens another library, that
+    /// library is added at the end.
     static CURRENT: RefCell<Vec<Current>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -43,11 +45,11 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
     CURRENT.try_with(|current| current.try_borrow_mut().ok()?.last_mut().map(body)).ok().flatten()
 }
 
-/// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, the result
-/// contains the error of that registration, and the previous content of the global functions that the library
-/// has registered is restored.
+/// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, returns
+/// the error of that registration beside the result of `body`, and undoes the library's registrations of
+/// global functions.
 pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
-    /// Guard that removes the library from the list of libraries being opened, also if opening it panics.
+    /// Guard that removes the library from the list of libraries being opened, even if opening it panics.
     struct Leave;
     impl Leave {
         fn take() -> Option<Current> {
@@ -72,8 +74,8 @@ pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
     (result, Err(error))
 }
 
-/// Returns the result that the registering code receives for a registration. While a C++ library is opened,
-/// this is always success, and an error is stored for [`watched`].
+/// Converts the result of a registration to the result that the registering code receives. While a C++
+/// library is being opened, this is always success, and [`watched`] returns the error instead.
 fn told(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     let mut error = Some(error);

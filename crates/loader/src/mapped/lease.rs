@@ -47,7 +47,7 @@ struct MappedLibraries {
     /// constructor may create such objects, because it runs before its library is known. Each address is
     /// stored with the number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
-    /// Most recently assigned number of a lease with unknown addresses.
+    /// Number most recently assigned to a lease for addresses in libraries that are not known yet.
     numbers: u32,
 }
 
@@ -70,15 +70,16 @@ impl MappedLibraries {
         HAS_LIBRARIES.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
     }
 
-    /// Returns a new number for a lease of unknown addresses. Once all numbers are used, further leases share the last
-    /// one, and their addresses are no longer removed.
+    /// Returns a new number for a lease that refers to addresses in libraries that are not known yet. Once
+    /// all numbers are used, further leases share the last one, and their addresses are no longer removed.
     fn number(&mut self) -> NonZero<u32> {
         self.numbers = self.numbers.saturating_add(1);
         NonZero::new(self.numbers).unwrap_or(NonZero::<u32>::MAX)
     }
 }
 
-/// Creates a lease for an object that refers to `addresses`. See `anyfn_core::loader::Loader::lease`.
+/// Creates a lease for an object that refers to `addresses`. It keeps the libraries that contain these
+/// addresses mapped. See `anyfn_core::loader::Loader::lease`.
 pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     let mut libraries: Libraries = [None, None];
     let mut unknown = None;
@@ -107,8 +108,8 @@ pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     Lease::new(kind, libraries, unknown)
 }
 
-/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they could later keep
-/// another library mapped that occupies the same addresses.
+/// Removes the addresses in unknown libraries that were recorded for a lease whose object is being destroyed.
+/// Otherwise these addresses could later keep another library mapped that occupies them.
 pub(crate) fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);
@@ -244,8 +245,8 @@ pub(crate) fn close_all(handles: &[dl::Library]) {
     }
 }
 
-/// Stores the entry `new` of a library and returns it. If the library has an entry already, returns the
-/// existing entry and closes the handles in `new`.
+/// Adds the entry `new` of a library to the table of mapped libraries and returns it. If the library has an
+/// entry already, returns the existing entry and closes the handles in `new`.
 pub(crate) fn entry(new: Mapped) -> Arc<Mapped> {
     let mut state = STATE.lock();
     let known = state.mapped.iter().find(|known| known.library == new.library).cloned();
@@ -425,7 +426,7 @@ pub(crate) fn reap(later: bool) -> Vec<StdString> {
 }
 
 /// Removes the entries of all libraries that can be unmapped from the table of mapped libraries, and returns
-/// them. `later` has the same meaning as in [`reap`].
+/// them. If `later` is true, libraries that were in use at the previous check are left out.
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {
@@ -440,15 +441,15 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
 }
 
 /// Revokes the functions and object creators of a library, so that no further call enters its code. Returns
-/// false and revokes nothing if a call of them is in progress or an object of the library is alive.
+/// false and revokes nothing if a call of one of them is in progress or an object of the library is alive.
 fn revoke_calls(library: &Mapped) -> bool {
     let holds = |address| library.holds(address);
     let is_idle = || making::is_idle() && library.live() == 0;
     loader::revoke_functions(&holds, &|| loader::revoke_creators(&holds, &is_idle))
 }
 
-/// Returns the entry of a closed library if the system has unmapped the library. Otherwise stores the entry
-/// again and returns `None`.
+/// Returns the entry of a closed library if the dynamic loader has unmapped the library. Otherwise puts the
+/// entry back into the table of mapped libraries and returns `None`.
 fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);
     if found != Some(library.library) {

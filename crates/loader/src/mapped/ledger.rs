@@ -43,11 +43,12 @@ struct ObjectRecord {
 /// Libraries that an object keeps mapped, and the reason.
 #[derive(Clone)]
 struct HeldLibraries {
-    /// Kind of use, as in the result of `ffi.ModuleLeases`.
+    /// Kind of object that keeps the libraries mapped, such as `tensors`, as in the result of
+    /// `ffi.ModuleLeases`.
     kind: &'static str,
-    /// Libraries, each as the address of its entry (a `Mapped`) and its path.
+    /// Libraries that the object keeps mapped, each as the address of its entry (a `Mapped`) and its path.
     libraries: Vec<(usize, StdString)>,
-    /// Address of the code to which the object refers; 0 for none.
+    /// Address of the code to which the object refers; 0 if it refers to no code.
     code: usize,
     /// Name of the object if it is a function of a library.
     name: Option<StdString>,
@@ -64,7 +65,7 @@ static ENTRIES: Mutex<Entries> = Mutex::new(Entries { made: 0, by_address: BTree
 static HOOKS: Ledger = unsafe { Ledger::new(created, freed) };
 
 thread_local! {
-    /// True while this thread writes a record. Objects that are created for that purpose are not recorded.
+    /// True while this thread writes a record. Objects that the thread creates meanwhile are not recorded.
     static WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -152,9 +153,9 @@ fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }
 
-/// Adds to the record of an object the libraries that it keeps mapped, the kind of this use, and either the
-/// code to which the object refers or the object's name. Each library consists of the address of its entry
-/// and its path.
+/// Adds information to the record of an object: the libraries that it keeps mapped, the kind of the object,
+/// such as `tensors`, and either the code to which the object refers or its name. A library is represented by
+/// the address of its entry and its path.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,
@@ -261,7 +262,8 @@ fn described(address: usize) -> StdString {
     }
 }
 
-/// Returns a list with one map for each live object. `of` has the same meaning as in [`live`].
+/// Returns a list with one map for each live object. If `of` is a library, the list contains only objects
+/// that keep it mapped.
 pub(crate) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     let live = live(of)?;
     let mut list = Array::<Any>::new();
@@ -289,7 +291,8 @@ fn code_of(held: &HeldLibraries) -> Option<StdString> {
     held.name.clone().or_else(|| (held.code != 0).then(|| described(held.code)))
 }
 
-/// Formats the live objects as text, with one paragraph for each. `of` has the same meaning as in [`live`].
+/// Formats the live objects as text, with one paragraph for each. If `of` is a library, the text contains
+/// only objects that keep it mapped.
 pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     let live = live(of)?;
     let mut text = match of {

@@ -77,7 +77,8 @@ pub(crate) struct Mapped {
     /// Function of a Rust plugin that returns the number of live objects which the plugin has created. `None` for other
     /// libraries.
     pub(crate) live_objects: Option<extern "C" fn() -> i64>,
-    /// Variable through which the code of the library finds its own module, if the library has it.
+    /// Variable through which the code of the library finds its own module, if the library has such a
+    /// variable.
     pub(crate) context_slot: Option<Address>,
     /// Reason why the library is never unmapped; `None` if it can be unmapped.
     pub(crate) pinned: Mutex<Option<StdString>>,
@@ -89,7 +90,7 @@ pub(crate) struct Mapped {
     pub(crate) modules: AtomicUsize,
     /// True if the most recent check found that the library could be unmapped.
     pub(crate) idle: AtomicBool,
-    /// Path of the file.
+    /// Path of the library file.
     pub(crate) path: PathBuf,
     /// Identity of the file and its content when the library was loaded.
     pub(crate) identity: Identity,
@@ -116,7 +117,8 @@ pub(crate) struct Mapped {
 /// Current module of a library, with its context and its registered functions.
 #[derive(Default)]
 pub(crate) struct Owner {
-    /// Value that was written into the context variable of the library; 0 for none.
+    /// Value that was written into the context variable of the library; 0 if the library has no current
+    /// module.
     pub(crate) context: usize,
     /// Module whose code is the library.
     pub(crate) module: Option<WeakRef>,

@@ -56,8 +56,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the bytes from which the loader of this kind creates the module again; `None` if the module
-    /// cannot be saved.
+    /// Returns the bytes from which the loader of the module's kind creates the module again; `None` if the
+    /// module cannot be saved.
     fn save_to_bytes(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
@@ -321,8 +321,8 @@ impl OwnModule {
     }
 
     /// Returns the function that `instead` returns. If `instead` returns `None` and `missing` is set, returns
-    /// an error. In this case a module whose functions are not known might have the function `name`;
-    /// `missing` states why its functions are not known.
+    /// an error: a module whose functions are not known might have the function `name`. `missing` states why
+    /// they are not known.
     fn or_missing(
         &self,
         name: &str,
@@ -418,7 +418,7 @@ impl OwnModule {
         self.implementation().is_current(path)
     }
 
-    /// Returns the operations of the module if they are of the type `T`.
+    /// Returns the implementation of the module if its type is `T`, or `None` otherwise.
     pub(crate) fn implementation_as<T: Implementation>(&self) -> Option<&T> {
         let implementation: &dyn core::any::Any = self.implementation();
         implementation.downcast_ref()
@@ -459,8 +459,8 @@ impl OwnModule {
         })
     }
 
-    /// Returns the bytes from which the loader of this kind creates the module again, or an error if the module cannot
-    /// be saved.
+    /// Returns the bytes from which the loader of the module's kind creates the module again, or an error if
+    /// the module cannot be saved.
     pub(crate) fn save_to_bytes(&self) -> Result<Bytes> {
         self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
     }

@@ -1,4 +1,4 @@
-//! Libraries for the tests of modules, compiled with the system's C compiler.
+//! Helpers for the tests of modules, which compile libraries with the system's C compiler and load them.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fs;
@@ -21,7 +21,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles C source to a library `<name>.so` and returns its path. Without a compiler, reports that and returns `None`.
+/// Compiles C source to a library `<name>.so` and returns its path. If no C compiler is available, reports a
+/// skipped test and returns `None`.
 pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     let library = scratch(&format!("{name}.so"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());

@@ -12,8 +12,8 @@ use anyfn::{Any, Error, Result};
 /// quadratic time.
 pub(super) const DIGITS_MAX: usize = 1 << 17;
 
-/// Base of the conversion, 10^19: digits are converted in chunks of 19, the largest number that always fits
-/// in 64 bits.
+/// Base of the conversion, 10^19. Digits are converted in groups of 19, because every integer of 19 digits
+/// fits in 64 bits.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 

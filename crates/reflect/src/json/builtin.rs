@@ -14,7 +14,7 @@ macro_rules! builtins {
         }
 
         impl Builtin {
-            /// Type indices of the built-in types, in the order of the variants.
+            /// Type indices of the built-in types, in the order of the variants of [`Builtin`].
             pub(super) const TYPE_INDICES: &[i32] = &[$($type_index),*];
 
             /// Returns the built-in type with this type index; `None` for other types, including small

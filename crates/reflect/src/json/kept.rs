@@ -50,7 +50,7 @@ impl Shared {
 /// Unknown field of a loaded object: the file contained it, but the object's type does not have it.
 pub(super) struct KeptField {
     pub(super) name: StdString,
-    /// Type of the value if the file stores it inline; `None` if the file stores it in a node.
+    /// Type of the field's value if the file stores the value inline; `None` if the file stores it in a node.
     pub(super) inline: Option<Inline>,
     pub(super) value: Any,
 }

@@ -69,8 +69,8 @@ enum Other {
 struct Tag {
     /// Token of the JSON object that lists the fields with inline values, by type key and field name.
     inline: Option<At>,
-    /// Tokens of the JSON objects that list unknown fields with inline values, by node index. The writer's
-    /// types did not have these fields either.
+    /// For each node with unknown fields that the file stores inline, the token of the JSON object that lists
+    /// them, by node index. The writer's types did not have these fields either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
@@ -148,9 +148,9 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// First of two steps: creates the value, with the parts of it that cannot be set later.
+    /// First of two steps in creating a value: creates it with the content that cannot be set later.
     First,
-    /// Second of two steps: completes the value after other values refer to it.
+    /// Second of two steps in creating a value: completes it after other values refer to it.
     Second,
 }
 
@@ -176,9 +176,9 @@ struct Loader<'t> {
     made: Vec<Any>,
     ready: Vec<bool>,
     plans: Vec<Plan<'t>>,
-    /// Indices in `plans`, by the type key in the file.
+    /// Index in `plans` of the information about each type, by the type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Locations in the file of the current object's field values.
+    /// Tokens of the field values of the object that is being created.
     places: FieldPositions,
     unknown: UnknownFields,
 }

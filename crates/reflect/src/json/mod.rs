@@ -63,12 +63,12 @@ impl Default for SaveOptions {
 /// Treatment of unknown fields, that is, of fields in a file that the type of the object does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFields {
-    /// The field is stored beside the object's own fields, and saved again with the object.
+    /// The unknown field is stored beside the object's own fields, and saved again with the object.
     #[default]
     Keep,
-    /// The field is discarded.
+    /// The unknown field is discarded.
     Drop,
-    /// Loading fails with a `TypeError`.
+    /// Loading fails with a `TypeError` if the file contains an unknown field.
     Refuse,
 }
 
@@ -109,7 +109,7 @@ pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     text_of(&bytes[from..])
 }
 
-/// Returns `metadata` with an added entry `anyfn`, the record about the saved graph.
+/// Returns `metadata` with the record about the saved graph added under the key `anyfn`.
 fn tagged(metadata: Option<&Any>, saved: &save::Saved) -> Result<Any> {
     let mut pairs: Vec<(Any, Any)> = match metadata {
         None => Vec::new(),

@@ -49,7 +49,7 @@ enum Made {
     Fields,
     IntEnum,
     StrEnum,
-    /// Objects that cannot be saved, because a loader could not create them.
+    /// Objects of the type cannot be saved, because a loader could not create them.
     Not,
 }
 
@@ -124,7 +124,8 @@ impl Saved {
     }
 }
 
-/// Writes the nodes of a graph to `sink` and returns the information for the rest of the file.
+/// Writes the nodes of a graph to `sink`. Returns the information with which the caller completes the file,
+/// such as the index of the root node.
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, `ValueError` for an object that contains itself unless
@@ -155,7 +156,7 @@ pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<S
 
 /// Constant strings in the output: type keys of built-in types, and names of the fields of a tensor.
 struct Constants {
-    /// Type keys in the order of the variants of [`Builtin`].
+    /// Type keys of the built-in types, in the order of the variants of [`Builtin`].
     keys: Vec<Quoted>,
     shape: Quoted,
     dtype: Quoted,
@@ -478,7 +479,7 @@ impl<S: Sink> Saver<'_, S> {
     /// Appends to the message of an error the path from the root to the value at which it occurred.
     #[cold]
     fn located(&self, error: Error) -> Error {
-        /// Number of steps shown at each end of a long path.
+        /// Number of steps that an error message shows at each end of a long path.
         const SHOWN: usize = 12;
         let mut path = StdString::from("root");
         let cut = self.open.len().saturating_sub(2 * SHOWN);
@@ -591,8 +592,8 @@ fn cycle(value: &Any) -> Error {
     Error::new("ValueError", &format!("Cycle detected during serialization: {what} contains itself"))
 }
 
-/// Returns the record about a saved graph: format, version, and the fields whose values are stored inline. It
-/// is stored under the key `anyfn` of the metadata.
+/// Returns the record that is stored under the key `anyfn` in the metadata of a saved graph: format, version,
+/// and the fields whose values are stored inline.
 pub(super) fn tag(saved: &Saved) -> Result<Any> {
     let kinds = |fields: &mut dyn Iterator<Item = (&str, Inline)>| -> Result<Any> {
         let pairs = fields.map(|(name, inline)| (name, inline.key()));

@@ -63,8 +63,8 @@ pub(super) struct Text {
     pending: Vec<(usize, u32)>,
 }
 
-/// Number of bytes reserved for the beginning of the JSON. It contains the index of the root node, which is
-/// known only at the end.
+/// Number of bytes reserved for the beginning of the JSON string, which contains the index of the root node.
+/// The index is known only at the end.
 const HEAD: usize = 48;
 /// Number of bytes reserved for a node index that is not known yet.
 const WIDTH: usize = 10;

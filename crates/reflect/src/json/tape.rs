@@ -222,7 +222,7 @@ impl Tape<'_> {
     /// Returns the path of keys and indices from the root to the value at `target`, such as
     /// `nodes[3].data.a`.
     pub(super) fn path(&self, target: At) -> StdString {
-        /// Maximum number of steps of a path that are shown.
+        /// Maximum number of steps of a path that are shown in an error message.
         const STEPS: usize = 24;
         let (mut path, mut at, mut steps) = (StdString::new(), 0, 0);
         while at != target {

@@ -55,7 +55,7 @@ pub(super) fn write_int(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A small output buffer on the stack.
+/// Output buffer on the stack, in which a number is formatted.
 struct Buffer {
     bytes: [u8; 40],
     len: usize,

@@ -28,8 +28,8 @@ static REPR: Column = Column::new("__ffi_repr__");
 /// Default limit on the length of the output, in bytes. The rest is omitted.
 const LENGTH_MAX: usize = 1 << 28;
 
-/// Length of the output in bytes beyond which an object that was already printed is shown as `...`. Does not
-/// apply if the caller sets a length limit.
+/// Length of the output in bytes beyond which an object that was already printed is shown as `...`. This
+/// limit does not apply if the caller sets a length limit.
 const REPEATED_MAX: usize = 1 << 20;
 
 /// Number of printing steps between two checks for signals; a power of two.
@@ -38,7 +38,7 @@ const LOOK: u32 = 1 << 14;
 /// Limits on the length and the nesting depth of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of bytes; the rest of the output is shown as `...`.
+    /// Maximum length of the output in bytes; the rest is shown as `...`.
     pub length: usize,
     /// Maximum nesting depth; deeper values are shown as `...`.
     pub depth: usize,

@@ -441,8 +441,8 @@ fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
     }
 }
 
-/// Compares integers of any size, which are stored without superfluous sign words. Of two positive or two
-/// negative integers, the one with more words is therefore farther from zero.
+/// Compares integers of any size, which are stored without redundant sign-extension words. Of two positive or
+/// two negative integers, the one with more words is therefore farther from zero.
 fn integers(left: &Any, right: &Any) -> Ordering {
     let (left, right) = (value::words(left), value::words(right));
     let word = |words: &[u8], at: usize| {

@@ -42,7 +42,8 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object to which code other than its parent and this operation refers.
+    /// Returns true if the value is an object with other references than those of its parent and of this
+    /// operation.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {

@@ -22,8 +22,8 @@ use crate::value::same;
 struct Content {
     /// Objects on the path from the root to the error, innermost first.
     reverse_visit_pattern: List<Any>,
-    /// Context that the error had before. If this crate created the `ffi.VisitErrorContext`, this is a Map
-    /// that contains the access path under the key `visited`.
+    /// Context that the error had before its location was added. If this crate created the
+    /// `ffi.VisitErrorContext`, this is a Map that contains the access path under the key `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 
@@ -226,8 +226,8 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
     detail.get_any(VISITED).ok()??.get::<String>().ok()
 }
 
-/// Returns a number that identifies an error. A Python callback converts an exception to a new error object,
-/// which has the same number.
+/// Returns a number that identifies an error. A Python callback converts its exception to a new error object
+/// each time that the exception passes through it, but the number remains the same.
 fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {
@@ -260,7 +260,7 @@ pub(crate) fn cycle(type_key: &str) -> Error {
 /// and iteration state.
 #[cold]
 fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
-    /// Number of steps shown at each end of a long path.
+    /// Number of steps that an error message shows at each end of a long path.
     const SHOWN: usize = 24;
     let way: Vec<_> = way.collect();
     let mut out = String::from("<root>");

@@ -164,8 +164,8 @@ fn structural_map(
 }
 
 /// Rewrites a graph as `ffi.StructuralMap` does, with functions that rewrite the children themselves. A
-/// function receives the value and a mutator. If the third part of its entry is true, it also receives an
-/// int, which is 1 if the value may be changed in place.
+/// function receives the value and a mutator. If the third element of its tuple in `callbacks` is true, it
+/// also receives an int, which is 1 if the value may be changed in place.
 #[register("ffi.StructuralMutate")]
 fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Result<Any> {
     let mut links = Links::default();
@@ -182,8 +182,8 @@ const WALK: i64 = 0;
 const VISIT: i64 = 1;
 const MAP: i64 = 2;
 const MUTATE: i64 = 3;
-/// Option bit of `anyfn.rewrite`: callbacks run before the children are processed. With the bit `ONCE`, a
-/// walk visits each object once. With the bit `EACH_TIME`, a map processes each occurrence of an object.
+/// Option bits of `anyfn.rewrite`. With `PRE`, callbacks run before the children are processed. With `ONCE`,
+/// a walk visits each object once. With `EACH_TIME`, a map processes each occurrence of an object.
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
@@ -273,8 +273,8 @@ fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, ToolKind::Visitor)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
-/// which extends to all nested values.
+/// Calls `callback` in a definition region of the given kind. Inside a pattern, which extends to all nested
+/// values, `kind` has no effect.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, ToolKind::Visitor)?, Region::from_raw(kind), &callback)
@@ -315,8 +315,8 @@ fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, ToolKind::Mutator)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
-/// which extends to all nested values.
+/// Calls `callback` in a definition region of the given kind. Inside a pattern, which extends to all nested
+/// values, `kind` has no effect.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&mutator, ToolKind::Mutator)?, Region::from_raw(kind), &callback)

@@ -16,11 +16,11 @@ use super::Region;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extra {
     Nothing,
-    /// Kind of the definition region, as an int.
+    /// The callback also receives the kind of the definition region, as an int.
     Region,
-    /// Visitor or mutator with which the callback can process the children.
+    /// The callback also receives the visitor or mutator, with which it can process the children.
     Tool,
-    /// Mutator, and an int that is 1 if the value may be changed in place.
+    /// The callback also receives the mutator, and an int that is 1 if the value may be changed in place.
     ToolAndMode,
 }
 

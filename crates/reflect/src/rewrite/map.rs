@@ -86,7 +86,8 @@ struct Rest {
     call: bool,
     /// True if the value is the result of a callback and therefore replaces a value of the graph.
     replaced: bool,
-    /// True if `Mapping::seen` contains the value. Set while its children are being mapped, to detect cycles.
+    /// True if `Mapping::seen` contains the value. This set contains the values whose children are being
+    /// mapped, to detect cycles.
     noted: bool,
     /// Key under which the result is cached: an object of the graph. `None` if the result is not cached.
     memo: Option<Any>,
@@ -520,7 +521,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Runs `body` with a mutator, with which `body` can map parts of `value`.
+    /// Runs `body` with a mutator, with which `body` can map the children of `value`.
     fn nested<R>(
         &self,
         value: &Any,

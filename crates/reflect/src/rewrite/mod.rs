@@ -66,7 +66,8 @@ pub enum Region {
     None = 0,
     /// All variables in the region are definitions, at any depth.
     Pattern = 1,
-    /// The value is a variable that is defined here. Variables in the fields of that variable are uses.
+    /// The value in the region is a variable, and this occurrence defines it. Variables in the fields of that
+    /// variable are uses.
     Simple = 2,
 }
 
@@ -80,7 +81,7 @@ impl Region {
     }
 
     /// Returns the definition region of a child of a value in this region. `opens` is the region that begins
-    /// at the child's field, if any. It has no effect in a pattern, which extends to all nested values.
+    /// at the child's field, if any. In a pattern, which extends to all nested values, `opens` is ignored.
     #[inline]
     fn with(self, opens: Option<Region>) -> Region {
         match (self, opens) {

@@ -19,8 +19,8 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of recorded objects on the path to this object, excluding the object itself; `matched` includes
-    /// it.
+    /// Number of the objects recorded by the error context that lie on the path to this object. The object
+    /// itself is excluded; `matched` includes it.
     before: usize,
     matched: usize,
     /// Number of paths that had been found before the search entered this object.
@@ -63,7 +63,8 @@ struct Search {
     frames: Vec<Frame>,
     /// Ancestors of the current object on the current path, to detect cycles.
     inside: Seen,
-    /// Objects below which no path was found, each with the number of recorded objects passed before it.
+    /// Objects below which the search found no path, each with the number of recorded objects passed before
+    /// it.
     without: Memo,
     found: Vec<Ref<Path>>,
 }

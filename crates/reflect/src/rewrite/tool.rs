@@ -23,9 +23,9 @@ type NativeSet = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny, TVMFFIAny) -
 /// table has all four.
 #[repr(C)]
 pub(crate) struct Table {
-    /// Visits or mutates a value.
+    /// Function that visits or mutates a value.
     pub(crate) go: Native,
-    /// Mutates a value to which no other code refers.
+    /// Function that mutates a value in place. No other code may refer to the value.
     pub(crate) go_in_place: Native,
     pub(crate) remap_get: Native,
     pub(crate) remap_set: NativeSet,
@@ -46,8 +46,8 @@ struct Content {
     walk: AtomicPtr<c_void>,
     /// Thread on which the walk or map runs.
     thread: AtomicUsize,
-    /// Call stack on which the walk or map runs, because a frontend can switch between several stacks on one
-    /// thread.
+    /// Identity of the call stack on which the walk or map runs. A frontend can switch between several call
+    /// stacks on one thread.
     part: AtomicPtr<c_void>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn make(kind: ToolKind, table: &'static Table) -> ObjectRef {
 pub(crate) struct Tool<'a>(&'a ObjectRef);
 
 impl<'a> Tool<'a> {
-    /// Checks that an object is a visitor, or a mutator, as `kind` specifies.
+    /// Returns an object as a tool, after checking that it is a visitor or a mutator, as `kind` specifies.
     ///
     /// # Errors
     /// Returns `TypeError` if it is not.
@@ -168,8 +168,8 @@ impl<'a> Tool<'a> {
         body: impl FnOnce() -> R,
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
-        /// Guard that restores the previous walk and definition region when it is dropped, even if `body`
-        /// panics.
+        /// Guard that restores the previous walk and definition region of a visitor or mutator when it is
+        /// dropped, even after a panic.
         struct RestoreGuard<'a> {
             content: &'a Content,
             walk: *mut c_void,
@@ -259,7 +259,8 @@ pub(crate) fn to_native(result: Result<Any>) -> TVMFFIAny {
     }
 }
 
-/// Runs the body of a native function. Converts a panic to an error.
+/// Runs `body`, the body of a native function, and converts its result to the return value. An error or a
+/// panic becomes an error object.
 pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
     to_native(anyfn::__private::catch(body))
 }
@@ -274,8 +275,8 @@ pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Calls `body` while `tool`, a visitor or mutator, is in the definition region `region`. Has no effect on
-/// the region inside a pattern.
+/// Calls `body` while `tool`, a visitor or mutator, is in the definition region `region`. Inside a pattern,
+/// `region` has no effect.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {

@@ -22,8 +22,8 @@ use crate::value::same;
 
 /// Value whose children are being walked.
 struct Frame {
-    /// The value. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
-    /// its frame holds a snapshot of the elements.
+    /// Value whose children are being walked. It is borrowed if the frame of its parent keeps it alive: the
+    /// parent does not change, or its frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
     children: Children,
@@ -32,7 +32,8 @@ struct Frame {
     inner: Region,
     /// True if the callback for the value is called after the children have been walked.
     call: bool,
-    /// True if `Walk::seen` contains the value. Set while its children are being walked, to detect cycles.
+    /// True if `Walk::seen` contains the value because its children are being walked. The set is used to
+    /// detect cycles.
     noted: bool,
 }
 
@@ -290,7 +291,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs `body` with a visitor, with which `body` can visit parts of `value`.
+    /// Runs `body` with a visitor, with which `body` can visit the children of `value`.
     fn nested<R>(
         &self,
         value: &Any,

@@ -1,4 +1,4 @@
-//! Structural equality.
+//! Structural equality of two values, and the path to their first difference.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -63,7 +63,7 @@ const READ: usize = 2;
 enum StepResult {
     Equal,
     Unequal,
-    /// The pair was pushed on the stack, and its children are compared next.
+    /// The step pushed a pair of values on the stack. The children of this pair are compared next.
     Opened,
 }
 
@@ -75,7 +75,8 @@ enum Content {
     Objects { left: HeldObject, right: HeldObject, plan: u32 },
 }
 
-/// Key-value pairs of the left Map or Dict, and the right Map or Dict.
+/// Two Maps or Dicts being compared: the key-value pairs of the left one, which are looked up in the right
+/// one.
 struct Pairs {
     left: Vec<(Any, Any)>,
     right: Mapping,
@@ -85,9 +86,10 @@ struct Pairs {
 /// Pair of values whose content is being compared.
 struct Frame {
     content: Content,
-    /// Index of the next element, key-value pair or field.
+    /// Index of the element, key-value pair or field to be compared next.
     next: usize,
-    /// Definition region of the two values. `outer` is the region to which the operation returns after them.
+    /// Definition region of the two values being compared. `outer` is the region to which the operation
+    /// returns after them.
     region: Region,
     outer: Region,
 }
@@ -327,8 +329,8 @@ impl Equal {
         self.bound.push((left.clone(), right.clone()));
     }
 
-    /// Returns the key that corresponds to `key` in the Map or Dict on the opposite side: the variable or DAG
-    /// node bound to it, otherwise `key` itself.
+    /// Returns the key that corresponds to `key` in the Map or Dict with which the key's container is
+    /// compared: the variable or DAG node bound to `key`, otherwise `key` itself.
     fn counterpart(
         &self,
         key: &Any,
@@ -427,7 +429,7 @@ impl Equal {
         }
     }
 
-    /// Pops the top pair of the stack, after its values were found to be equal.
+    /// Removes the topmost pair from the stack after its two values were found to be equal.
     #[inline]
     fn close(&mut self) {
         // Read and dropped in place. The frame was written word by word, and reading it back in larger pieces would

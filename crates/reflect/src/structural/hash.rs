@@ -478,7 +478,7 @@ fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
     }
 }
 
-/// Returns the hash of a shape. The structural and the recursive hash share it.
+/// Returns the hash of a shape, which both the structural hash and the recursive hash use.
 pub(crate) fn shape(value: &Any) -> Result<u64> {
     let start = TypeInfo::from_index(kTVMFFIShape).map_or(0, TypeInfo::key_hash);
     let extents = value::extents(value)?;

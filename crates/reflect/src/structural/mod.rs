@@ -30,8 +30,8 @@ pub(crate) use path::{Path, Step, extend, root as root_path};
 /// Options for comparing and hashing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// True if free variables may correspond to each other as well. A free variable is used in a value but
-    /// not defined there.
+    /// True if two different free variables may be considered equal, provided that they correspond throughout
+    /// both values. A free variable of a value is used but not defined in it.
     pub map_free_vars: bool,
     /// True if tensors with equal shapes and data types are considered equal, regardless of their content.
     pub skip_tensor_content: bool,

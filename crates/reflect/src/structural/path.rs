@@ -24,11 +24,11 @@ pub enum AccessKind {
     ArrayItem = 1,
     /// Value of a key in a mapping.
     MapItem = 2,
-    /// Field that does not exist.
+    /// Field that an object does not have.
     AttrMissing = 3,
-    /// Element that does not exist.
+    /// Index at which a sequence has no element.
     ArrayItemMissing = 4,
-    /// Key that does not exist.
+    /// Key that a mapping does not contain.
     MapItemMissing = 5,
 }
 

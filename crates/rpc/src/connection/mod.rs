@@ -48,7 +48,7 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// Waiter id of the serving thread, which waits for incoming calls and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases of handles at which they are sent immediately instead of with the next message.
+/// Number of pending handle releases that triggers sending them immediately instead of with the next message.
 const RELEASES: usize = 64;
 
 /// Target of a call to the peer.
@@ -90,9 +90,9 @@ pub(crate) struct Running {
 /// Bulk data that a call transfers in addition to its arguments and its result.
 #[derive(Default)]
 pub(crate) struct Transfer<'a> {
-    /// Bytes to send after the arguments.
+    /// Bytes to send after the arguments of the call.
     pub(crate) bytes: &'a [u8],
-    /// Buffer for the bytes that the peer sends before the result. The peer must fill it exactly.
+    /// Buffer for the bytes that the peer sends before the result of the call. The peer must fill it exactly.
     pub(crate) into: Option<&'a mut [u8]>,
     /// Callback that receives the number of bytes transferred so far and the total. If it returns an error,
     /// the transfer is aborted.
@@ -128,8 +128,9 @@ pub(crate) struct Proxies {
 /// Connection and handle of a proxy.
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
-/// Buffer that a transfer fills for a waiting thread. While the call has a [`Waiter`], the thread borrows the
-/// buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow ends.
+/// Buffer that a transfer fills for a waiting thread. While the thread's call has a [`Waiter`], the thread
+/// borrows the buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow
+/// ends.
 struct Destination {
     data: *mut u8,
     length: usize,
@@ -171,7 +172,7 @@ impl Waiter {
 struct WaiterEntry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
-    /// Borrow of the buffer that the transfer fills.
+    /// Mutable borrow of the buffer that the call's transfer fills.
     _into: Option<&'a mut [u8]>,
 }
 
@@ -216,10 +217,11 @@ struct ConnectionState {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a completed call, kept for reuse by the next call to avoid an allocation.
+    /// State of a completed incoming call, which the next incoming call reuses to avoid an allocation.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
-    /// Handles of the peer to be released, each with the number of times that it was received.
+    /// Handles of objects of the peer that are to be released, each with the number of times that it was
+    /// received.
     releases: Vec<(u64, u64)>,
     /// Replies that a reading thread has queued, because it must not block on sending.
     replies: VecDeque<(FrameKind, u64, Vec<u8>)>,
@@ -277,11 +279,11 @@ pub struct Connection {
 
 /// State of the waiting thread that currently reads from the socket on behalf of all waiting threads.
 struct Reading {
-    /// Id of the call whose result this thread waits for.
+    /// Id of the call whose result the reading thread waits for.
     id: u64,
     deadline: Option<Instant>,
-    /// Error with which this thread will stop waiting. It is recorded while the thread decodes a message for
-    /// another call.
+    /// Error with which the reading thread will stop waiting. It is recorded while the thread decodes a
+    /// message for another call.
     given_up: Cell<Option<Error>>,
 }
 
@@ -290,13 +292,13 @@ pub(crate) struct Decoding<'a> {
     /// State of the reading thread; `None` for the ticker thread, which has no deadline and handles no
     /// signals.
     reading: Option<&'a Reading>,
-    /// Id of the outgoing call that the message belongs to; `None` while it is unknown.
+    /// Id of the outgoing call to which the decoded message belongs; `None` while the id is unknown.
     call: Cell<Option<u64>>,
-    /// True if the message is the result of `call`.
+    /// True if the decoded message is the result of the outgoing call `call`.
     is_result: bool,
 }
 
-/// Element of `CURRENT`: an incoming call that this thread is running.
+/// Incoming call that this thread is running, as an element of the stack `CURRENT`.
 struct Serving {
     /// Address of the [`Connection`] over which the call arrived.
     connection: usize,

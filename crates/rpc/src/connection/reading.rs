@@ -189,8 +189,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns an error if decoding of a message must be aborted. It is called at intervals while a long
-    /// message is decoded.
+    /// Returns an error if the decoding of a message must be aborted. The decoder of a long message calls
+    /// this function at intervals.
     pub(crate) fn look(&self, decoding: &Decoding<'_>) -> Result<()> {
         let state = lock(&self.state);
         if let Some(error) = &state.ended {

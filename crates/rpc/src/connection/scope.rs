@@ -16,7 +16,7 @@ pub(crate) struct Scope<'a> {
     loans: RefCell<Vec<u64>>,
     /// Handles of local objects that the outgoing message contains.
     given: RefCell<Vec<u64>>,
-    /// State of decoding; `None` for an outgoing message.
+    /// Decoding state of the received message; `None` for an outgoing message.
     decoding: Option<&'a Decoding<'a>>,
 }
 

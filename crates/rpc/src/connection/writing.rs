@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Maximum number of bytes that are copied to a buffer, so that one system call sends them together with
-/// other bytes.
+/// Maximum size, in bytes, of a frame's payload that is copied behind its header, so that both are sent in
+/// one piece.
 const FEW: usize = 8 << 10;
 
 /// Returns the beginning of a `Data` message: frame header, and offset of its bytes in the transfer.

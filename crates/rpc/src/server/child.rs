@@ -18,7 +18,8 @@ use crate::policy::Policy;
 /// Interval at which a session process reports to its listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Number of ticks after the end of the session after which the process exits even if a call still runs.
+/// Number of [`TICK`] intervals that a session process waits for running calls after the end of the session,
+/// before it exits.
 const GRACE: u32 = 2;
 
 /// Interval at which a process that waits for admission checks that its client is still connected.
@@ -34,7 +35,7 @@ pub enum Admission {
     Refused(Refusal),
 }
 
-/// Result of waiting for admission to the server's sessions.
+/// Result of waiting until the listener admits the client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The client is admitted, and its session begins.

@@ -24,7 +24,7 @@ pub struct ServerConfig {
     /// Environment variables of session processes, in addition to those that they inherit, such as `PATH`.
     pub environment: Vec<(String, String)>,
     /// True if session processes write to the standard error of the server. Otherwise their output is
-    /// discarded.
+    /// captured until the session begins, and then discarded.
     pub show_output: bool,
     /// Maximum number of sessions that are served simultaneously; 1 for a device that cannot be shared.
     /// Further sessions wait in a queue.
@@ -38,8 +38,8 @@ pub struct ServerConfig {
     pub half_open: usize,
     /// Time without messages from a session process after which the listener kills it.
     pub hung: Duration,
-    /// Folder in which the server creates a folder for each session; by default the system's folder for
-    /// temporary files.
+    /// Folder in which the server creates its own folder, which contains a folder for each session. By
+    /// default the system's folder for temporary files.
     pub folder: PathBuf,
     /// Destination of the server's audit log.
     pub log: Log,
@@ -49,7 +49,8 @@ pub struct ServerConfig {
     /// Paths that session processes can neither read nor change, such as the key file.
     pub protected: Vec<PathBuf>,
     /// Folders that session processes may write to, in addition to their own folders, if any key permits
-    /// uploads. If no key permits uploads, isolation prevents writing only to `protected` and the server's folder.
+    /// uploads. If no key permits uploads, session processes may write anywhere except to `protected` and to
+    /// the server's folder.
     pub writable: Vec<PathBuf>,
 }
 

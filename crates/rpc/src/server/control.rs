@@ -28,9 +28,9 @@ pub(crate) enum FromSession {
     Hello(Option<String>),
     /// The client has proved its key.
     Ready,
-    /// The process is alive.
+    /// The session process is alive. It sends this message at regular intervals.
     Alive,
-    /// The process, which was started only as a trial, is able to serve.
+    /// The session process, which was started only as a trial, is able to serve clients.
     Tried,
     /// Event for the audit log: its name and details.
     Audit(String, Map<String, Value>),

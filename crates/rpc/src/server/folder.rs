@@ -42,7 +42,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 pub(crate) struct Folder {
     parent: PathBuf,
     path: PathBuf,
-    /// Descriptor of the folder. It holds a lock, which shows other servers that this folder is in use.
+    /// Descriptor of the server's folder. It holds a lock, which shows other servers that the folder is in
+    /// use.
     lock: File,
     remover: Option<Remover>,
 }
@@ -106,7 +107,7 @@ impl Folder {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
 
-    /// Returns the reports on folders that have arrived since the last call.
+    /// Returns the reports that the remover thread has sent since the last call.
     pub(crate) fn news(&self) -> Vec<Report> {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
@@ -142,10 +143,10 @@ struct Remover {
     reports: mpsc::Receiver<Report>,
     /// Number of folders that have not been removed yet.
     pending: Arc<AtomicUsize>,
-    /// True once an order to stop has been sent. The thread then only collects the orders that precede it,
-    /// and carries them out afterwards.
+    /// True once the stop order has been sent. The thread then only queues the removal orders that precede
+    /// the stop order, and carries them out after receiving it.
     stops: Arc<AtomicBool>,
-    /// Handle of the thread. The thread returns the folders that it could not remove.
+    /// Handle of the remover thread, which returns the paths of the folders that it could not remove.
     thread: JoinHandle<Vec<PathBuf>>,
 }
 
@@ -337,7 +338,8 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
 /// Maximum number of names that are read from a folder at a time. It bounds the memory for a large folder.
 const NAMES: usize = 4096;
 
-/// Removes a folder and its content, of any depth and with any permissions. Symbolic links are not followed.
+/// Removes a folder and its content, regardless of nesting depth and permissions. Symbolic links are not
+/// followed.
 ///
 /// Before a subfolder is removed, the folders in it are moved up into the folder itself, so that stack use, lengths of paths and
 /// number of descriptors do not grow with the depth.

@@ -49,7 +49,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// sessions work.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// Interval at which the listener reads reports while folders are being removed.
+/// Interval at which the listener reads the reports of the remover thread while folders are being removed.
 const NEWS: Duration = Duration::from_millis(500);
 
 /// Interval between searches for orphans, that is, processes that a session has left behind. After a search
@@ -85,7 +85,7 @@ pub(crate) struct Listener {
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
     silent: VecDeque<Silent>,
-    /// True if the next process is for the newest waiting connection, false if it is for the oldest.
+    /// True if the next session process is for the newest waiting connection, false if it is for the oldest.
     takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
@@ -106,9 +106,9 @@ pub(crate) struct Listener {
 enum Source {
     Stop,
     Socket,
-    /// Index of a connection that has no session process yet. Its client has sent its first bytes.
+    /// A client without a session process has sent its first bytes. Contains the index of its connection.
     Spoken(usize),
-    /// Index of a connection that has no session process yet. Its client has disconnected.
+    /// A client without a session process has disconnected. Contains the index of its connection.
     Gone(usize),
     Control(u64),
     Output(u64),

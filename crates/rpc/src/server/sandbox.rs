@@ -79,7 +79,7 @@ impl Sandbox {
     /// Creates the Landlock rules that a session process applies to itself; `None` if isolation is off.
     /// `server` is the server's folder, and `own` the session's folder in it. If `confined` is true, the
     /// session can write files only in `own`, in the writable paths, and in `/dev` and `/proc`, as far as
-    /// their permissions allow.
+    /// file permissions allow.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors or no memory left.

@@ -17,7 +17,7 @@ use crate::keys::{Limits, Secret};
 /// Maximum number of log lines that a session may write in a burst, and per second on average.
 const LINES: f64 = 100.0;
 
-/// Time that a process has to exit after it has closed its channel.
+/// Maximum time that a session process may take to exit after it has closed its channel to the listener.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Description of one session of a server, for display.
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     pub(crate) process: OwnedFd,
     /// Channel to the process; `None` once the process has closed it.
     pub(crate) control: Option<OwnedFd>,
-    /// Captured standard error of the process until its session begins.
+    /// Standard error of the process, captured until its session begins.
     pub(crate) output: Output,
     pub(crate) folder: PathBuf,
     pub(crate) state: SessionState,
@@ -70,7 +70,8 @@ pub(crate) struct Session {
     pub(crate) since: Instant,
     /// Time of the last message from the session process.
     pub(crate) heard: Instant,
-    /// Index in the queue that the listener last reported to the client; `None` before the first report.
+    /// Queue position that the listener last reported to the client, counted from 0; `None` before the first
+    /// report.
     pub(crate) told: Option<usize>,
     /// Reason why the listener ended the session; `None` if the listener has not ended it.
     pub(crate) ending: Option<&'static str>,

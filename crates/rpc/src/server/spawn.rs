@@ -285,8 +285,8 @@ pub(crate) fn forget_output() {
     }
 }
 
-/// Lowers the resource limits of a running process from the maximum over all keys to those of its client's
-/// key.
+/// Lowers the resource limits of a running session process, which are initially the maximum over all keys, to
+/// those of its client's key.
 pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
     sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;

@@ -150,7 +150,8 @@ pub(crate) fn release(handle: u64, count: u64) -> Vec<u8> {
     frame(RELEASE, 0, 0, &[handle.to_le_bytes(), count.to_le_bytes()].concat())
 }
 
-/// Creates the client's side of the key exchange. `prologue` contains all bytes exchanged before.
+/// Creates the client's side of the key exchange. `prologue` contains all bytes that were exchanged before
+/// the key exchange.
 pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
     Builder::new("Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s".parse().unwrap())
         .prologue(prologue)
@@ -186,7 +187,8 @@ pub(crate) struct Line {
     plain: Vec<u8>,
     /// Number of call results that have arrived.
     pub(crate) returns: usize,
-    /// Positions in the queue that the server has reported before its `Welcome` message.
+    /// Positions of this client in the server's queue, as reported by the server before its `Welcome`
+    /// message.
     pub(crate) places: Vec<u32>,
     /// True if the session uses version 2 of the protocol.
     pub(crate) is_version_2: bool,
@@ -291,8 +293,8 @@ impl Line {
         }
     }
 
-    /// Sends a `Hello` message and waits for `Welcome`. Records the positions in the queue that the server
-    /// reports before it.
+    /// Sends a `Hello` message and waits for `Welcome`. Records the client's positions in the queue, which
+    /// the server may report before `Welcome`.
     pub(crate) fn hello(&mut self) {
         self.send(&frame(HELLO, 0, 0, b"by hand"));
         loop {
@@ -426,7 +428,8 @@ pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Decodes an error message to kind and message, and checks them for control characters and addresses.
+/// Decodes the payload of an error reply. Returns the error's kind and message, after checking that no string
+/// in the payload contains control characters or addresses.
 pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     let mut rest = payload;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Tests that a session which exceeds its limits, hangs, crashes or sends false messages does not end other
+//! Tests that a session which exceeds its limits, hangs, crashes or sends invalid messages does not end other
 //! sessions.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Test fixture: a server in a folder of its own, clients, and checks that nothing is left behind after it
-//! has stopped.
+//! Test fixture: a server in a temporary folder, clients, and checks that nothing is left behind after the
+//! server has stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
-/// Access of the host to the memory of a kind of device.
+/// Kind of device memory, distinguished by how the host can access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Main memory: data pointers are addresses that the processor can read and write.
@@ -27,33 +27,33 @@ pub enum Attribute {
     MaxThreadsPerBlock = 1,
     /// Number of threads that execute in lockstep.
     WarpSize = 2,
-    /// Maximum number of bytes of memory that the threads of a block can share.
+    /// Maximum size, in bytes, of the memory that the threads of a block share.
     MaxSharedMemoryPerBlock = 3,
-    /// Version of the instruction set, as a string.
+    /// Version of the device's instruction set, as a string.
     ComputeVersion = 4,
-    /// Product name, as a string.
+    /// Product name of the device, as a string.
     Name = 5,
-    /// Maximum clock rate in kHz.
+    /// Maximum clock rate of the device in kHz.
     MaxClockRate = 6,
-    /// Number of processors (multiprocessors, compute units).
+    /// Number of processors of the device (multiprocessors, compute units).
     ComputeUnits = 7,
     /// Maximum number of threads of a block in each dimension, as a string.
     MaxThreadDimensions = 8,
-    /// Maximum number of registers of a block.
+    /// Maximum number of registers available to a block of threads.
     MaxRegistersPerBlock = 9,
     /// Architecture of a ROCm GPU, as a string.
     GcnArchitecture = 10,
-    /// Version of the driver's programming interface.
+    /// Version of the programming interface of the device's driver.
     ApiVersion = 11,
-    /// Version of the driver, as a string.
+    /// Version of the device's driver, as a string.
     DriverVersion = 12,
-    /// Size of the second-level cache in bytes.
+    /// Size of the device's second-level cache in bytes.
     L2CacheSize = 13,
-    /// Total size of the memory in bytes.
+    /// Total size of the device's memory in bytes.
     TotalMemory = 14,
-    /// Size of the memory that is currently free, in bytes.
+    /// Size of the device memory that is currently free, in bytes.
     FreeMemory = 15,
-    /// Alignment of the rows of an image, in elements.
+    /// Alignment of the rows of an image in device memory, in elements.
     ImagePitchAlignment = 16,
 }
 
@@ -83,40 +83,40 @@ impl Attribute {
 /// Value of an attribute of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// An integer value.
+    /// Integer value of a device attribute.
     Int(i64),
-    /// A string value.
+    /// String value of a device attribute.
     Text(String),
 }
 
 /// Size and alignment of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Number of bytes, at least 1.
+    /// Size of the allocation in bytes, at least 1.
     pub bytes: usize,
-    /// Alignment in bytes, a power of two.
+    /// Alignment of the allocation in bytes, a power of two.
     pub alignment: usize,
 }
 
 /// A location in the memory of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLocation {
-    /// Device of the memory.
+    /// Device to whose memory the location belongs.
     pub device: Device,
-    /// Address or handle, according to the driver's [`MemoryKind`].
+    /// Address or handle of the memory, according to the [`MemoryKind`] of the device's driver.
     pub data: *mut c_void,
-    /// Offset in bytes from `data`.
+    /// Offset of the location from `data`, in bytes.
     pub offset: usize,
 }
 
 /// Description of a copy of bytes from one location to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// Source of the copy.
+    /// Location from which bytes are copied.
     pub from: MemoryLocation,
-    /// Target of the copy.
+    /// Location to which bytes are copied.
     pub to: MemoryLocation,
-    /// Number of bytes, at least 1.
+    /// Number of bytes to copy, at least 1.
     pub bytes: usize,
     /// Stream in which the copy is queued. [`DEFAULT_STREAM`] is allowed.
     pub stream: Handle,
@@ -157,10 +157,10 @@ pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 /// impl anyfn_runtime::device::Driver for Mine {}
 /// ```
 pub unsafe trait Driver: Send + Sync {
-    /// Returns the kind of the devices: one of the `kDL*` constants.
+    /// Returns the kind of the driver's devices: one of the `kDL*` constants.
     fn device_type(&self) -> i32;
 
-    /// Returns how the host can access the memory of the devices. See [`MemoryKind`].
+    /// Returns how the host can access the memory of the driver's devices. See [`MemoryKind`].
     fn memory_kind(&self) -> MemoryKind;
 
     /// Checks that the device with the given index is available. The runtime calls this often, so an implementation
@@ -174,7 +174,7 @@ pub unsafe trait Driver: Send + Sync {
     /// Returns an attribute of an available device; `None` if the driver does not provide it.
     fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value>;
 
-    /// Allocates memory with unspecified content.
+    /// Allocates memory of a device, with unspecified content.
     ///
     /// # Errors
     /// Returns `MemoryError` if the memory is not available.
@@ -263,7 +263,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Makes work that is queued in `stream` after this call wait until the work before `event` has finished.
+    /// Delays all work that is queued in `stream` after this call until the work before `event` has finished.
     ///
     /// # Errors
     /// Returns an error if the device fails.

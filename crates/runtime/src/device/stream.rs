@@ -55,7 +55,8 @@ impl Stream {
         unsafe { driver.synchronize_stream(self.device.0.device_id, self.handle) }
     }
 
-    /// Makes work that is queued in this stream after this call wait until the work before `event` has finished.
+    /// Delays all work that is queued in this stream after this call until the work before `event` has
+    /// finished.
     ///
     /// # Errors
     /// Returns `ValueError` for an event of another device.
@@ -122,7 +123,8 @@ impl Event {
         unsafe { driver.record_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Makes work that is queued in `stream` after this call wait until the work before the event has finished.
+    /// Delays all work that is queued in `stream` after this call until the work before the event has
+    /// finished.
     ///
     /// # Safety
     /// `stream` must be the handle of a live stream of the event's device, or [`DEFAULT_STREAM`].
@@ -217,18 +219,18 @@ fn key(device: Device, number: i64) -> (i32, i32, usize) {
     (device.0.device_type, device.0.device_id, number as usize)
 }
 
-/// Adds a stream to the table and returns its native handle as an integer.
+/// Adds a stream to the table of live streams and returns its native handle as an integer.
 pub(crate) fn stream_number(stream: Stream) -> i64 {
     STREAMS.insert(stream.device, stream.handle, stream)
 }
 
-/// Adds an event to the table and returns its native handle as an integer.
+/// Adds an event to the table of live events and returns its native handle as an integer.
 pub(super) fn event_number(event: Event) -> i64 {
     EVENTS.insert(event.device, event.handle, event)
 }
 
-/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the
-/// stream, unless other code still holds a reference to it.
+/// Removes the stream with the native handle `number` from the table of live streams. Dropping the result
+/// destroys the stream, unless other code still holds a reference to it.
 pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
@@ -236,8 +238,8 @@ pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     }
 }
 
-/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event,
-/// unless other code still holds a reference to it.
+/// Removes the event with the native handle `number` from the table of live events. Dropping the result
+/// destroys the event, unless other code still holds a reference to it.
 pub(crate) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),

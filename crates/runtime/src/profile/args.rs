@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyfn::abi::{TVMFFIAny, kDLCPU};
 use anyfn::{AnyView, TensorView};
 
-/// Maximum number of arguments of a call that are described.
+/// Maximum number of arguments that are described for each call.
 const SHOWN: usize = 16;
 
 /// Describes the types and shapes of a call's arguments: `int, float32[3, 4], float32[8]@cuda:0`.

@@ -7,8 +7,9 @@ use anyfn::{Any, Array, Map, Ref, Result, String as Text, bail, register};
 
 use super::{Options, Order, Profile};
 
-/// Starts to record the calls of all languages and threads. At most `limit` calls are kept individually, for the
-/// timeline; further calls only count in the table. With `shapes`, the types and shapes of arguments are kept as well.
+/// Starts to record the calls of all languages and threads. At most `limit` calls are kept individually, for
+/// the timeline; further calls are counted only in the table. With `shapes`, the types and shapes of
+/// arguments are kept as well.
 #[register("anyfn.profile.start")]
 fn start(#[default(1000000)] limit: usize, #[default(false)] shapes: bool) -> Result<()> {
     super::start(Options { limit, shapes })

@@ -14,9 +14,10 @@ pub(super) struct Texts {
     numbers: BTreeMap<Box<str>, u32>,
 }
 
-/// Maximum number of distinct strings. Any further string is replaced by [`OTHERS`].
+/// Maximum number of distinct strings in the table of interned strings. Any further string is replaced by
+/// [`OTHERS`].
 const TEXTS_MAX: usize = 1 << 16;
-/// String that replaces all strings beyond the maximum number.
+/// Replacement for all strings beyond the first [`TEXTS_MAX`] of a profile.
 const OTHERS: &str = "<others>";
 
 impl Default for Texts {
@@ -29,7 +30,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Returns the index of a string, which is added if it is new.
+    /// Returns the index of a string in the table. Adds the string if it is new.
     pub(super) fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;

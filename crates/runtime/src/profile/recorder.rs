@@ -31,7 +31,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Returns options that keep a million calls, without their arguments.
+    /// Returns options with a limit of a million calls, and without descriptions of arguments.
     fn default() -> Options {
         Options { limit: 1_000_000, shapes: false }
     }
@@ -44,7 +44,7 @@ struct ActiveCall {
     start: u64,
     /// Nanoseconds spent in the calls that this call makes.
     inner: u64,
-    /// Index of the function's totals in the `sums` of the log.
+    /// Index of the called function's totals in the `sums` of the thread's log.
     sum: usize,
     described: u32,
     door: u32,

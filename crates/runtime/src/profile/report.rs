@@ -20,13 +20,13 @@ pub struct Function {
     pub calls: u64,
     /// Number of finished calls that raised errors.
     pub errors: u64,
-    /// Total time of all calls. The time of recursive calls is not counted twice.
+    /// Total time of all calls in seconds. The time of recursive calls is not counted twice.
     pub total: f64,
-    /// Time of the shortest call.
+    /// Time of the shortest call in seconds.
     pub min: f64,
-    /// Time of the longest call.
+    /// Time of the longest call in seconds.
     pub max: f64,
-    /// Self time: total time of all calls without the calls that they made.
+    /// Self time in seconds: total time of all calls without the calls that they made.
     pub self_time: f64,
     /// Self time as a fraction of the self time of all functions, from 0 to 1.
     pub share: f64,
@@ -42,18 +42,18 @@ impl Function {
 /// Sort key of a table of functions. Numbers are sorted in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Time without the calls that a function makes.
+    /// Self time of a function: the time of its calls without the calls that they make.
     #[default]
     SelfTime,
-    /// Time including the calls that a function makes.
+    /// Total time of a function: the time of its calls, including the calls that they make.
     Total,
-    /// Mean time of a call.
+    /// Mean time of a function's calls.
     Mean,
-    /// Time of the longest call.
+    /// Time of a function's longest call.
     Max,
-    /// Number of calls.
+    /// Number of calls of a function.
     Calls,
-    /// Name, in ascending order.
+    /// Name of the function, in ascending order.
     Name,
 }
 
@@ -71,7 +71,7 @@ pub struct Profile {
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,
-    /// Threads, with their calls in the order in which they began.
+    /// Recorded threads, each with its calls in the order in which the calls began.
     #[field(skip)]
     pub(super) threads: Vec<Thread>,
     #[field(skip)]

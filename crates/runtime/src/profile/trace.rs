@@ -10,7 +10,7 @@ use anyfn::observe::door;
 use super::report::Profile;
 
 impl Profile {
-    /// Writes the timeline to `out` as JSON.
+    /// Writes the timeline of the profile to `out`, as JSON in the trace event format.
     ///
     /// # Errors
     /// Returns an error that occurs when writing to `out`.

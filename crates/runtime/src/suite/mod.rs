@@ -1,4 +1,4 @@
-//! Tests that every driver must pass.
+//! Suite of the tests that every driver must pass.
 //!
 //! A driver's crate calls [`run`] on its devices with two lists of test names and reasons. The first list names tests
 //! of features that the device does not have; these tests must raise `NotImplementedError`. The second list names tests
@@ -21,7 +21,7 @@ use crate::device::{
     stream_number, stream_of, synchronize, take_event, take_stream,
 };
 
-/// Tests that a driver is known to fail, with reasons.
+/// Lists of the tests that a driver is known to fail, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
     /// Tests of features that the devices do not have, as pairs of test name and reason. These tests must

@@ -1,4 +1,4 @@
-//! Tests that tensors must pass on every device; the device suite runs them as one test.
+//! Tests of tensors, which must pass on every device. The device suite runs them as one test.
 
 use anyfn::{DType, Device, Result, Tensor};
 

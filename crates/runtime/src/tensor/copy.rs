@@ -175,7 +175,8 @@ impl Compact {
 /// Source or target of an element-wise copy in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
-    /// Address of the first element. With negative strides, the elements span bytes before this address.
+    /// Address of the first element of the source or target. With negative strides, the elements span bytes
+    /// before this address.
     start: *mut u8,
     /// Copy of the byte range that the elements occupy; empty if the elements are accessed in place.
     held: Vec<u8>,
@@ -186,7 +187,7 @@ impl<'a> Side<'a> {
         Side { layout, start: layout.start(), held: Vec::new() }
     }
 
-    /// Copies the byte range that the elements of a tensor occupy into a buffer in main memory.
+    /// Copies the byte range of a tensor's elements to a buffer in main memory.
     ///
     /// # Safety
     /// The tensor's memory must be valid.

@@ -56,13 +56,13 @@ pub(crate) struct Float {
 enum Special {
     /// Infinity and NaN have the highest exponent, as in IEEE 754.
     Ieee,
-    /// NaN is the code in which all bits except the sign are ones; there is no infinity.
+    /// NaN is the bit pattern in which all bits except the sign are ones. Infinity does not exist.
     AllOnes,
-    /// NaN is the code that represents negative zero in IEEE 754; there is no infinity.
+    /// NaN is the bit pattern of negative zero in IEEE 754. Infinity does not exist.
     MinusZero,
-    /// Every code represents a finite number.
+    /// Every bit pattern represents a finite number.
     None,
-    /// The format has no sign and no mantissa. NaN is the code of all ones; there is no zero.
+    /// The format has no sign and no mantissa. NaN is the bit pattern of all ones. Zero does not exist.
     ExponentOnly,
 }
 
@@ -107,8 +107,8 @@ impl Float {
         if negative { -value } else { value }
     }
 
-    /// Rounds `value` to this format, and returns the code of the result. The module documentation states the
-    /// rounding rules.
+    /// Rounds `value` to this floating-point format, and returns the code (bit pattern) of the result. The
+    /// module documentation states the rounding rules.
     fn encode(&self, value: f64) -> u64 {
         let Float { exponent, mantissa, bias, special } = *self;
         if exponent == 11 && mantissa == 52 {
@@ -165,8 +165,8 @@ impl Float {
         if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
     }
 
-    /// Encodes `value` in a format that represents only powers of two. `nan` is the code of NaN in that
-    /// format.
+    /// Encodes `value` in a format that represents only powers of two. `nan` is the bit pattern of NaN in
+    /// that format.
     fn encode_power(&self, value: f64, nan: u64) -> u64 {
         if value < 0.0 || value == f64::INFINITY {
             return nan;
@@ -235,8 +235,8 @@ impl Scalar {
         }
     }
 
-    /// Returns the code of a number. A bool or integer type returns `None` for a number that is out of range or not an
-    /// integer. A floating-point type rounds and never returns `None`.
+    /// Returns the code (bit pattern) of a number. A bool or integer type returns `None` for a number that is
+    /// out of range or not an integer. A floating-point type rounds and never returns `None`.
     #[inline]
     pub(crate) fn encode(&self, number: Number) -> Option<u64> {
         let whole = || match number {
@@ -268,8 +268,9 @@ impl Scalar {
         }
     }
 
-    /// Appends the number with the code `code` to `out`, as text. Floats are written with the fewest digits
-    /// that decode to the same code. Numbers of formats with less than 7 mantissa bits are written exactly.
+    /// Appends the number with the code (bit pattern) `code` to `out`, as text. Floats are written with the
+    /// fewest digits that decode to the same code. Numbers of formats with less than 7 mantissa bits are
+    /// written exactly.
     pub(crate) fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
         // Writing to a string cannot fail.

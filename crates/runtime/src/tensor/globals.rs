@@ -15,8 +15,8 @@ use super::view::Window;
 use super::{cast, copy, make, text, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
-/// A tensor argument to which the function keeps a reference. A borrowed `DLTensor` is converted to a tensor
-/// object that keeps the caller's array alive.
+/// Tensor argument of a function that keeps a reference to the tensor. A borrowed `DLTensor` is converted to
+/// a tensor object that keeps the caller's array alive.
 struct OwnedArg(Tensor);
 
 impl FromArg for OwnedArg {
@@ -30,7 +30,7 @@ impl FromArg for OwnedArg {
     }
 }
 
-/// A tensor argument whose elements the function writes. A read-only tensor is refused.
+/// Tensor argument of a function that writes the tensor's elements. A read-only tensor is rejected.
 struct Target<'a>(TensorView<'a>);
 
 impl FromArg for Target<'_> {
@@ -267,8 +267,8 @@ fn tensor_contiguous(tensor: OwnedArg) -> Result<Tensor> {
 }
 
 /// Returns the device on which to allocate a copy of a tensor that is on `device`. This is `device` itself,
-/// except for pinned host memory of a device without a driver in this process. Such a copy is allocated in
-/// main memory (`cpu:0`).
+/// with one exception: if `device` is pinned host memory and has no driver in this process, the copy is
+/// allocated in main memory (`cpu:0`).
 fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU

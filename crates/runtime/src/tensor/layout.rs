@@ -86,7 +86,7 @@ pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,
     pub(crate) shape: &'a [i64],
     pub(crate) strides: Vec<i64>,
-    /// Number of bits of an element.
+    /// Number of bits of one element, including all lanes.
     pub(crate) bits: u64,
     /// Number of elements of the tensor.
     pub(crate) count: usize,

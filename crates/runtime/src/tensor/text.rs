@@ -127,15 +127,15 @@ unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> 
     Ok(out)
 }
 
-/// Bytes of consecutive elements, which are packed without gaps.
+/// Buffer to which the bytes of elements are appended, packed without gaps.
 struct Packed<'a> {
     out: &'a mut Vec<u8>,
     bits: usize,
 }
 
 impl Packed<'_> {
-    /// Reads `count` elements along the last dimension and appends them. `at` is the distance of their first element
-    /// from the first element of the tensor, in elements.
+    /// Reads `count` elements along the last dimension and appends them to the buffer. `at` is the distance
+    /// in elements from the first element of the tensor to the first element that is read.
     ///
     /// # Safety
     /// The elements must belong to the tensor, whose memory must be valid.
@@ -226,7 +226,7 @@ impl Writer<'_> {
             out.push_str(self.words.first().map_or("", |_| &self.words[first]));
             return;
         };
-        /// Maximum depth of brackets, which limits the recursion.
+        /// Maximum nesting depth of brackets in the output, which limits the recursion.
         const DEEPEST: usize = 64;
         if dim == DEEPEST {
             out.push_str("...");

@@ -10,13 +10,13 @@ use super::layout::{Layout, element_bits, element_count, numbers, push_compact, 
 /// Description of a view of a tensor, for [`view`].
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// Extents of the dimensions.
+    /// Extents of the view, one for each dimension.
     pub shape: &'a [i64],
-    /// Strides of the dimensions in elements; `None` for a compact view.
+    /// Strides of the view in elements, one for each dimension; `None` for a compact view.
     pub strides: Option<&'a [i64]>,
-    /// Type of the elements.
+    /// Data type of the view's elements.
     pub dtype: DType,
-    /// Distance in bits from the first element of the source to the first element of the view.
+    /// Distance in bits from the first element of the viewed tensor to the first element of the view.
     pub bit_offset: i128,
 }
 
@@ -131,7 +131,7 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Returns the strides of a view with the shape `shape` of a tensor that is not compact. Returns an error if
+/// Returns the strides with which a view of a non-compact tensor has the shape `shape`. Returns an error if
 /// that shape requires a copy.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;

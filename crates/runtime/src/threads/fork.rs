@@ -4,7 +4,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of forks between the process that made the first launch and this process.
+/// Number of forks that separate this process from the process that made the first launch.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Returns a number that differs between a process and the children that it forks, once [`watch`] has been called.

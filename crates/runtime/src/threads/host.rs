@@ -10,7 +10,8 @@ use super::sync::{Condvar, Mutex, Ordering, lock};
 use super::waiting::waiting;
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
-/// True if a launcher is set. Launches read this flag first, so that they take no lock if no launcher is set.
+/// True if the host program has set a launcher, a function that runs the tasks of launches. Launches read
+/// this flag first, so that they take no lock if no launcher is set.
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
 /// Sets the function that runs the tasks of launches; `None` removes it. Returns the previous function.

@@ -1,4 +1,4 @@
-//! Choice of the processor on which a worker wakes.
+//! Choice of the processor on which a worker thread wakes.
 //!
 //! The system may queue a woken thread on the processor of the thread that wakes it, because the other
 //! processors need time to wake up, or are occupied by spinning threads. The woken thread may wait there for

@@ -158,7 +158,7 @@ impl Pool {
         self.open.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    /// Main loop of a worker.
+    /// Main loop of a worker thread, which runs the tasks of jobs and sleeps while none are left.
     fn work(&'static self) {
         let me = place::this_thread();
         // The creating thread has counted this worker as looking.

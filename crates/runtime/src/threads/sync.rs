@@ -1,5 +1,5 @@
-//! Locks, atomics and threads of the standard library. With `--cfg loom`, the types of loom, which explores
-//! all interleavings, are used instead.
+//! Locks, atomics and threads of the standard library. With `--cfg loom`, they are replaced by those of the
+//! crate loom, which explores all interleavings of threads.
 
 #[cfg(not(loom))]
 mod imp {

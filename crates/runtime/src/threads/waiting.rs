@@ -21,9 +21,9 @@ struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Sets the functions that a thread calls before and after it waits. `void* unlock()` releases the host's lock and
-/// returns a state, or returns NULL if this thread does not hold the lock. `void lock(void* state)` acquires the lock
-/// again. A frontend sets them once.
+/// Sets the functions that a thread calls before and after it waits. `void* unlock()` releases the
+/// interpreter lock of the host language and returns a state, or returns NULL if this thread does not hold
+/// the lock. `void lock(void* state)` acquires the lock again. A frontend sets them once.
 ///
 /// # Errors
 /// Raises `ValueError` if a function is NULL, `RuntimeError` if other functions have been set.

@@ -4,7 +4,7 @@ use std::io;
 #[cfg(not(loom))]
 use std::{mem::MaybeUninit, sync::Once, thread};
 
-/// Starts a thread of loom, for tests that explore interleavings.
+/// Starts a thread of the crate loom, for tests that explore all interleavings of threads.
 #[cfg(loom)]
 pub(super) fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     loom::thread::spawn(body);

@@ -64,7 +64,7 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
 /// since not every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in
 /// [`cache_bytes`]. On any other device, the cache is the second-level cache.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
-    /// Number of bytes to return if the size of the cache is not known.
+    /// Number of bytes to flush if the size of the cache is not known.
     const LARGE: usize = 64 << 20;
     let known = match device.0.device_type {
         kDLCPU => cache_bytes(level),

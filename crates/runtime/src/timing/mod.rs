@@ -17,7 +17,7 @@ use anyfn::{Any, AnyView, Array, Device, Object, PackedFunc, Result, bail, check
 pub use cache::{cache_bytes, flush_cache};
 pub use timer::{Timer, register_timer, timer};
 
-/// Measures the time of calls of a function.
+/// Evaluator that measures the time of calls of a function. Its fields are the options.
 ///
 /// ```
 /// # use anyfn_loader as _;
@@ -77,21 +77,22 @@ impl Default for TimeEvaluator {
 #[derive(Object, Debug)]
 #[object(key = "anyfn.Timing")]
 pub struct Timing {
-    /// Mean time of a call in each measurement.
+    /// Mean time of a call in each measurement, in seconds.
     pub results: Array<f64>,
     /// Number of calls in each measurement.
     pub numbers: Array<i64>,
-    /// Mean of the results.
+    /// Mean of the results of all measurements, in seconds per call.
     pub mean: f64,
-    /// Median of the results.
+    /// Median of the results of all measurements, in seconds per call.
     pub median: f64,
-    /// Minimum of the results: the result of the least disturbed measurement.
+    /// Minimum of the results, in seconds per call: the result of the least disturbed measurement.
     pub min: f64,
-    /// Maximum of the results.
+    /// Maximum of the results of all measurements, in seconds per call.
     pub max: f64,
-    /// Population standard deviation of the results.
+    /// Population standard deviation of the results of all measurements, in seconds per call.
     pub std: f64,
-    /// Time of a direct call of an empty function, as an estimate of the call overhead in each result.
+    /// Time of a direct call of an empty function in seconds, as an estimate of the call overhead in each
+    /// result.
     pub overhead: f64,
     /// Device whose work was measured.
     pub device: Device,
@@ -215,7 +216,7 @@ struct Measurement<'a> {
 }
 
 impl<'a> Measurement<'a> {
-    /// Calls the function once, so that one-time costs of its first call are not measured.
+    /// Calls the measured function once, so that one-time costs of its first call are not measured.
     fn warm_up(
         timer: &'a mut dyn Timer,
         function: &'a PackedFunc,

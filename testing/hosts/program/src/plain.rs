@@ -1,4 +1,4 @@
-//! The host program that does not export its runtime.
+//! The host program that does not export its runtime to the libraries that it loads.
 
 mod host;
 

@@ -56,8 +56,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Resolves a name in the file that no field of the type has. It is a former name of a field, or the name
-    /// of an unknown field.
+    /// Resolves a name in the file that no field of the type has. The name is either a former name of a field
+    /// or the name of an unknown field.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -126,8 +126,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Creates the object of a node and sets the fields that belong to `part`. If `part` is the second part,
-    /// the object already exists and only its fields are set.
+    /// Creates the object of a node and sets the fields that the step `part` must set. In the second of two
+    /// steps, the object already exists and only its fields are set.
     pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
         self.match_fields(node)?;
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
