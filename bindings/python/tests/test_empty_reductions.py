@@ -165,7 +165,7 @@ def test_a_pass_before_the_others_keeps_it():
 def test_loops_that_would_lose_the_first_value_are_not_fused():
     schedule = tir.Schedule(rows("sum", 6, tir.var("m")))
     i, k = schedule.get_loops("B")
-    with pytest.raises(ValueError, match="loops `i0` and `k` cannot be fused: the second belongs to a reduction and may have no iterations, and the "
+    with pytest.raises(ValueError, match="loops `i0` and `k` cannot be fused: the second belongs to a reduction that may have no iterations, and the "
                                          "results of block `B` would then not be initialised; decompose the reduction before"):  # fmt: skip
         schedule.fuse([i, k])
     schedule.decompose_reduction("B", i)

@@ -110,19 +110,22 @@ fn values(
 ) -> Result<Option<Values>> {
     let mut values = Values::new();
     for ((var, min, extent), factor) in runs.iter().zip(factors) {
-        let (min, extent) = (with(&values, min)?, with(&values, extent)?);
-        let is_empty = ops::less(extent.clone(), ops::int(1, extent.dtype)?)?;
-        if analyzer.can_prove(&is_empty) {
+        let one = ops::int(1, extent.dtype)?;
+        let (min, own) = (with(&values, min)?, with(&values, extent)?);
+        // Either form can be provable alone: simplification of the second one drops bounds that the values imply.
+        if analyzer.can_prove(&ops::less(extent.clone(), one.clone())?)
+            || analyzer.can_prove(&ops::less(own.clone(), one.clone())?)
+        {
             return Ok(None);
         }
+        let extent = own;
         let is_last = match corner {
             Corner::First => false,
             Corner::Last => true,
             Corner::Low => *factor < 0,
             Corner::High => *factor > 0,
         };
-        let value =
-            if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
+        let value = if is_last { ops::sub(ops::add(min, extent.clone())?, one)? } else { min };
         let value = analyzer.simplify(&value)?;
         // The number of values may be 0 if it depends on data or on an unknown function.
         if !is_sure(&extent) {

@@ -181,19 +181,23 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that fusing loops preserves the initialisation of each reduction in them. A reduction loop without
-/// iterations would make the fused loop empty, so that the results would not be set.
+/// Checks that fusing loops preserves the initialisation of each reduction in them. If a reduction has no iterations, its
+/// results are set in front of its outermost loop. That is impossible once this loop also belongs to a spatial axis: the
+/// fused loop may have no iterations, or the predicate may exclude all of them.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
         let uses = |node: &&Ref<For>, reduces| ir_reduction::uses(&place.realize, &node.loop_var, reduces);
-        let is_empty = |node: &Ref<For>| as_int(&node.extent).is_none_or(|extent| extent <= 0);
+        let loops: Vec<Ref<For>> = nodes.iter().chain(&place.loops).cloned().collect();
+        if !ir_reduction::may_be_empty(&place.realize, &loops) {
+            continue;
+        }
         let spatial = nodes.iter().find(|node| uses(node, false));
-        let reducing = nodes.iter().find(|node| uses(node, true) && is_empty(node));
+        let reducing = nodes.iter().find(|node| uses(node, true));
         if let (Some(spatial), Some(reducing)) = (spatial, reducing) {
             bail!(
                 "ValueError",
-                "loops `{}` and `{}` cannot be fused: the second belongs to a reduction and may have no \
+                "loops `{}` and `{}` cannot be fused: the second belongs to a reduction that may have no \
                  iterations, and the results of block `{}` would then not be initialised; decompose the \
                  reduction before",
                 spatial.loop_var.name,

@@ -172,9 +172,15 @@ fn a_reduction_of_perhaps_nothing_sets_its_results() -> Result<()> {
     let loops = schedule.get_loops("B")?;
     assert_eq!(
         schedule.fuse(loops.clone()).map(drop).unwrap_err().message(),
-        "loops `i0` and `k` cannot be fused: the second belongs to a reduction and may have no iterations, and the results of \
+        "loops `i0` and `k` cannot be fused: the second belongs to a reduction that may have no iterations, and the results of \
          block `B` would then not be initialised; decompose the reduction before"
     );
+    // The outer loop always has 4 iterations, but the predicate would exclude all of them.
+    let parts = new(schedule.func()?)?;
+    let parts_of_k = parts.split(parts.get_loops("B")?[1].clone(), vec![Some(4), None, Some(2)])?;
+    let error =
+        parts.fuse(vec![parts.get_loops("B")?[0].clone(), parts_of_k[0].clone()]).map(drop).unwrap_err();
+    assert!(error.message().starts_with("loops `i0` and `k_0` cannot be fused: "), "{error}");
     let i = schedule.split(loops[0].clone(), vec![None, Some(4)])?;
     let k = schedule.split(loops[1].clone(), vec![None, Some(8)])?;
     schedule.reorder(vec![i[0].clone(), k[0].clone(), k[1].clone(), i[1].clone()])?;
