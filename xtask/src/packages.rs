@@ -135,8 +135,8 @@ impl Packages {
         }
     }
 
-    /// Returns the folders of the given packages, of the packages that their tests use, and of all packages
-    /// in the workspace that these are built from.
+    /// Returns the folders of the given packages, of the packages that their tests use, and of all packages of the
+    /// workspace on which any of these depends.
     ///
     /// # Errors
     /// Returns an error if the workspace has no package of that name.

@@ -18,7 +18,7 @@ use crate::runner::Part;
 /// Folder of the Python package's test files.
 pub(crate) const FOLDER: &str = "bindings/python/tests";
 
-/// Test file that runs the conformance corpus, which is a separate step.
+/// Name of the test file that runs the conformance corpus. It runs in a step of its own.
 pub(crate) const CORPUS: &str = "test_conformance.py";
 
 /// Packages that build the libraries which all test files load, and the command which they start.
@@ -74,7 +74,7 @@ struct TestFiles {
     helpers: Vec<String>,
 }
 
-/// Returns a part of a step for each test file for which `select` returns true.
+/// Returns a [`Part`] for each test file that `select` accepts.
 ///
 /// # Errors
 /// Returns an error if the files cannot be read.
@@ -121,8 +121,8 @@ impl TestFiles {
 }
 
 impl TestFile {
-    /// Determines the inputs of the test file `name`. `texts` contains the Python files in the folder of the
-    /// tests by name.
+    /// Determines the inputs of the test file `name`. `texts` maps the name of each Python file in the test folder to
+    /// its source.
     fn new(root: &Path, name: &str, texts: &BTreeMap<&str, Text>) -> Result<TestFile> {
         let used = used_files(name, texts);
         let used_texts = || used.iter().filter_map(|name| texts.get(*name));

@@ -72,8 +72,8 @@ impl Listed {
     /// An empty set of arrays, for a call that has added none to the record.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Adds to the record each argument whose value is a tensor description (`DLTensor`). The caller must
-    /// keep these arguments alive until [`Listed::end`].
+    /// Adds each argument whose value is a tensor description (`DLTensor`) to this thread's list of such arguments.
+    /// The caller must keep these arguments alive until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
         let list = |calls: &mut Calls| {

@@ -216,7 +216,7 @@ pub(crate) fn define(
     plan::hold(plan)
 }
 
-/// Raises `TypeError` if native code has defined the type with the key `key`.
+/// Checks that native code has not defined a type with the key `key`. Raises `TypeError` if it has.
 fn check_known(key: &str) -> Res<()> {
     let Some(index) = anyfn::type_index_of(key) else { return Ok(()) };
     let Some(info) = TypeInfo::from_index(index) else { return Ok(()) };

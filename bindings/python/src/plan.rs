@@ -147,8 +147,8 @@ fn post_init(this: Obj<'_>) -> Res<()> {
     }
 }
 
-/// Makes the native object of an instance with default field values. This is necessary if the instance's `__init__`
-/// sets a field before the object exists. Does nothing if the class is not defined in Python.
+/// Creates the native object of an instance and gives its fields their default values. This is necessary if the
+/// instance's `__init__` sets a field before the object exists. Does nothing if the class is not defined in Python.
 #[cold]
 pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };

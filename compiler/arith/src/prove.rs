@@ -71,8 +71,8 @@ impl Analyzer {
         false
     }
 
-    /// Returns lower bounds of `sum` or of a positive multiple of it. In each of them, one atom is replaced
-    /// by a limit of its value. If one of the bounds is not negative, `sum` is not negative either.
+    /// Returns lower bounds of `sum` or of a positive multiple of `sum`. Each bound replaces one atom by the minimum
+    /// or maximum of its value. If one of the bounds is not negative, `sum` is not negative either.
     fn smaller(&mut self, sum: &Linear) -> Vec<Linear> {
         let mut found = Vec::new();
         // Innermost variables come first: their limits depend on the outer ones.

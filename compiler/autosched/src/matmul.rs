@@ -316,8 +316,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
 /// same axes, or a new stage that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// Indices of loops of the matrix product, one for each loop of the stage that uses its results. Each
-    /// runs over the same dimension of the results as the stage's own loop.
+    /// For each loop of the stage that uses the matrix product, the index of the product's loop over the same
+    /// dimension of the result.
     pub(crate) places: Vec<usize>,
 }
 

@@ -94,7 +94,7 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
 /// one of the last 64 sources that this process generated or read.
 fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
     const MOST: usize = 64;
-    /// Most recently generated or read sources, each with the serialised module from which it was generated.
+    /// C sources that were most recently generated or read from the cache, each with its serialised module.
     static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     // The serialised module includes names, which the messages of generated code contain.

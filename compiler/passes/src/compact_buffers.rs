@@ -19,8 +19,8 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Maximum constant extent of a dimension, in elements, that may replace an extent known only at run time
-/// when a buffer is shrunk.
+/// When a buffer is shrunk, an extent that is known only at run time may be replaced by a constant of at most this
+/// many elements.
 const MAX_NUMBER: i64 = 64 * 1024;
 
 /// Shrinks each buffer that the function allocates to the region that the body of the allocation accesses.

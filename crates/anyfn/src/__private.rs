@@ -48,7 +48,7 @@ impl ContextSymbol {
         ContextSymbol { name, address }
     }
 
-    /// Returns the name of the variable into which the loader writes the address.
+    /// Returns the name of the context symbol: the variable into which the loader writes the address of a function.
     #[must_use]
     pub fn name(&self) -> &'static core::ffi::CStr {
         self.name

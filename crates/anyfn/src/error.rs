@@ -70,7 +70,7 @@ struct ErrorObject {
     grown: *mut [u8],
 }
 
-/// Frees the heap allocation of a backtrace that was changed, if there is one.
+/// Frees `grown`, the heap allocation of a changed backtrace. Does nothing if `grown` is NULL.
 ///
 /// # Safety
 /// `grown` must be NULL or an unused allocation of a `Box`.

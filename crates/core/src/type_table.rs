@@ -407,8 +407,8 @@ pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'stati
     ancestors.chain(core::iter::once(info))
 }
 
-/// Adds a field to a type. If the field exists already, only a Rust plugin can add it again; the plugin's
-/// code then replaces the old code.
+/// Adds a field to a type. If the field exists already, only a Rust plugin can add it again; the plugin's getter and
+/// setter then replace the old ones.
 ///
 /// # Safety
 /// The strings must be readable, and the default must be a valid value. Getter and setter must follow the ABI. They

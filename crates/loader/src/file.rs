@@ -42,7 +42,7 @@ pub(crate) fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()))
 }
 
-/// Returns the identity of the file at `path` and its present content, or `None` if the file does not exist.
+/// Returns an identity of the file at `path` that changes with its content, or `None` if the file does not exist.
 pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().as_ref().map(identity)
 }

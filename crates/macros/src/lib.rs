@@ -46,8 +46,8 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
     finish(register::expand(args.into(), item.into()))
 }
 
-/// Makes a `cdylib` a library module: exports functions by name, together with the functions that `#[register]` has
-/// collected.
+/// Turns a `cdylib` into a library module: exports functions by name, together with the functions that `#[register]`
+/// has collected.
 ///
 /// Use it once per library. Each entry is either a function, which is exported under its name, or `"name" => path`.
 ///

@@ -236,7 +236,8 @@ struct Copier {
     /// value other than these constants is the index of a copy plus 1.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// Value of `Frame::reach` for the copy that was created or found most recently.
+    /// Lowest `number` of an incomplete copy that can be reached from the copy that was created or found most
+    /// recently; see [`Frame::reach`].
     reach: u32,
     /// True if foreign code may refer to copies whose missing elements or fields are filled in at the end of
     /// the operation.

@@ -86,8 +86,8 @@ fn value(tree: &Tree) -> Any {
     }
 }
 
-/// Returns true if two trees are equal. If `by_bits` is true, equality is structural and distinguishes 0.0
-/// from -0.0.
+/// Returns true if two trees are equal. Floats are compared by their bits if `by_bits` is true, so that 0.0 differs
+/// from -0.0, and by value otherwise.
 fn naive_equal(left: &Tree, right: &Tree, by_bits: bool) -> bool {
     let all = |left: &[Tree], right: &[Tree]| {
         left.len() == right.len() && left.iter().zip(right).all(|(l, r)| naive_equal(l, r, by_bits))

@@ -106,7 +106,7 @@ impl Key {
         text.trim().parse().map_err(|error: Error| in_file(path, &error))
     }
 
-    /// Returns the name of the key, which is sent unencrypted.
+    /// Returns the name of the key. The name is sent unencrypted.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -129,8 +129,8 @@ fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     })
 }
 
-/// Number of bytes that a server sends before the client has proved its key: its reply to the first bytes,
-/// and its message of the key exchange.
+/// Number of bytes that a server sends before the client has proved that it holds the key: the server's reply to the
+/// client's first bytes, and the server's key-exchange message.
 const BEFORE_PROOF: usize = 12 + 2 + 48;
 
 /// Number of bytes that a client with the key `alice` sends before its greeting.

@@ -61,7 +61,7 @@ impl Interface {
     }
 
     /// Names the parameters of the generated function: the variables in `numbers` and in `extents`, and the buffers.
-    /// Returns the declaration and the name of each, in this order.
+    /// Returns them in this order, each as its declaration and its name.
     pub(crate) fn declare<D: Dialect>(&self, names: &mut Names) -> Result<Vec<(String, String)>> {
         let mut declared = Vec::new();
         for var in self.numbers.iter().chain(&self.extents) {

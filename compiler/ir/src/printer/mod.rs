@@ -71,7 +71,8 @@ fn is_word_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns true if an identifier looks like a data type, so that `word(x)` is a conversion: `float32`, `int8x4`, `bool`.
+/// Returns true if an identifier has the form of a data type, such as `float32`, `int8x4` or `bool`. `word(x)` is
+/// then a conversion.
 #[must_use]
 pub fn is_dtype_name(word: &str) -> bool {
     let names = ["bool", "handle", "uint", "int", "bfloat", "float", "complex"];

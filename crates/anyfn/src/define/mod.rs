@@ -224,8 +224,8 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Registers the methods and the constructor of a type. It calls functions of the runtime, so it runs only after the
-/// type index is known to other threads.
+/// Registers the methods and the constructor of a type. Must be called after other threads can see the type index:
+/// the runtime functions that this calls may use the type.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);
     if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {

@@ -1,4 +1,4 @@
-//! Tests of the errors that users of the library see when the remote end has ended or is slow.
+//! Tests of the errors that users of the library see when the remote process has exited or responds slowly.
 
 use std::time::{Duration, Instant};
 

@@ -338,7 +338,8 @@ fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
     Any::new(made)
 }
 
-/// Returns a copy of the object `old` as an object of its native ancestor, whose index is `native`.
+/// Copies the object `old` into a new object of the native ancestor of its type. `native` is the type index of that
+/// ancestor.
 fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     let key = anyfn::type_key(native);
     let Some(copy) = attribute(native, b"__ffi_shallow_copy__") else {

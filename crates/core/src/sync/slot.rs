@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A reference-counted object for tests, which must not be used once its count has been zero.
+    /// A reference-counted test object. It must not be used after its count has reached zero.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,

@@ -129,8 +129,8 @@ pub(crate) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads and checks a library file, but not the versions for which it was built. If `with_content` is true,
-/// the content of the import tree is read as well.
+/// Reads a library file and checks its structure. Does not check the ABI version and the core version for which the
+/// library was built. If `with_content` is true, the content of the import tree is read as well.
 pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();

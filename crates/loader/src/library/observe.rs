@@ -20,7 +20,7 @@ type ObserverSlot = &'static AtomicPtr<Observer>;
 
 struct Observers {
     observer: *mut Observer,
-    /// Variables in which frontends find the observer. Frontends are never unloaded.
+    /// Variables from which frontends read the observer. They remain valid, because frontends are never unloaded.
     frontends: Vec<ObserverSlot>,
 }
 

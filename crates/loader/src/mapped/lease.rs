@@ -425,8 +425,8 @@ pub(crate) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// Removes the entries of all libraries that can be unmapped from the table of mapped libraries, and returns
-/// them. If `later` is true, libraries that were in use at the previous check are left out.
+/// Removes from the table of mapped libraries the entries of all libraries that can be unmapped, and returns these
+/// entries. If `later` is true, libraries that were in use at the previous check are left out.
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {

@@ -148,7 +148,7 @@ pub(crate) fn remove(object: *const c_void) {
     }
 }
 
-/// Returns a library in the form in which records contain it: the address of its entry and its path.
+/// Returns the pair that identifies a library in the ledger: the address of its `Mapped` and its path.
 fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }

@@ -205,8 +205,7 @@ impl OwnModule {
         }
     }
 
-    /// Converts a module of any origin to an [`OwnModule`]. Returns an error if this runtime has not created
-    /// the module.
+    /// Converts a module to an [`OwnModule`]. Returns an error if the module was not created by this runtime.
     pub(crate) fn try_from(module: &Module) -> Result<OwnModule> {
         let this = ModuleBox::of_handle(module.as_object().as_handle()).cast::<*const c_void>();
         // SAFETY: a pointer to its table of functions precedes the header of every module.

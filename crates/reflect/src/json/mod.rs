@@ -45,9 +45,9 @@ const FORMAT: i64 = 1;
 pub struct SaveOptions {
     /// Map from strings to JSON values that is saved together with the graph.
     pub metadata: Option<Any>,
-    /// True if a record is added to the metadata under the key `anyfn`: format, version of anyfn, and the
-    /// fields whose values are stored inline. Without this record, a reader may lose fields that its types do
-    /// not have.
+    /// True if a record is added to the metadata under the key `anyfn`: format, version of anyfn, and the fields
+    /// whose values are stored inline. Without this record, a reader may drop a saved field if its own definition of
+    /// the type lacks the field.
     pub tag: bool,
     /// True if a value may contain itself, directly or indirectly. If false, a cycle is an error, because
     /// some readers reject such files.

@@ -273,8 +273,8 @@ fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, ToolKind::Visitor)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Inside a pattern, which extends to all nested
-/// values, `kind` has no effect.
+/// Calls `callback` in a definition region of the given kind. In a region of the kind pattern, which includes all
+/// nested values, `kind` has no effect.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, ToolKind::Visitor)?, Region::from_raw(kind), &callback)

@@ -193,7 +193,7 @@ impl<'a> Tool<'a> {
         body()
     }
 
-    /// Visits or mutates a value with the function from the table of this visitor or mutator.
+    /// Visits or mutates a value by calling the function for it in the table of this visitor or mutator.
     pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
         let table = self.head().table;
         let go = if in_place {
@@ -275,8 +275,8 @@ pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Calls `body` while `tool`, a visitor or mutator, is in the definition region `region`. Inside a pattern,
-/// `region` has no effect.
+/// Calls `body` while `tool`, a visitor or mutator, is in the definition region `region`. If `tool` is already in a
+/// pattern region, `region` has no effect.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {
