@@ -14,7 +14,7 @@ pub use crate::hash::small_str_hash;
 pub use crate::registered::{REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
 pub use crate::text::{intern, nearest, quote, shorten};
-pub use crate::typed::{Blocking, Names};
+pub use crate::typed::{Blocking, FunctionTypes, Names, SafeCall};
 use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
@@ -117,10 +117,13 @@ pub use crate::signature::unsigned;
 /// and -1 if an error was raised.
 ///
 /// # Safety
-/// `args` must point to `num_args` valid views for the call. `result` must be writable and hold nothing.
+/// `args` must point to `num_args` valid views for the call. `result` must be writable and hold nothing. `safe_call` must be
+/// the C function that makes this call, with its first argument.
+#[inline]
 pub unsafe fn call_exported<S, F: PackableFn<S>>(
     names: &Names,
     function: F,
+    safe_call: SafeCall,
     args: *const TVMFFIAny,
     num_args: i32,
     result: *mut TVMFFIAny,
@@ -128,7 +131,7 @@ pub unsafe fn call_exported<S, F: PackableFn<S>>(
     panics::trampoline(|| {
         // SAFETY: the caller guarantees the views.
         let args = unsafe { AnyView::slice_from_raw(args, num_args) };
-        let value = function.call_packed(names, args)?;
+        let value = function.call_packed(names, args, safe_call)?;
         // SAFETY: the caller guarantees the result.
         unsafe { result.write(value.into_raw()) };
         Ok(())
@@ -145,7 +148,7 @@ pub unsafe fn exported_metadata<S, F: PackableFn<S>>(
     result: *mut TVMFFIAny,
 ) -> c_int {
     // SAFETY: the caller guarantees the result.
-    unsafe { write_text(result, &crate::typed::signature_json::<F, S>(names)) }
+    unsafe { crate::typed::write_signature(names, F::TYPES, F::UNSAFE, result) }
 }
 
 /// Writes the documentation of an exported function to `result`.

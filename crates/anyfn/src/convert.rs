@@ -146,11 +146,18 @@ struct Detail {
 
 impl Mismatch {
     /// Creates the mismatch between the expected type `T` and the value in `view`, which has another type.
-    #[cold]
+    #[inline]
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
+        Self::of_schema(T::schema, view)
+    }
+
+    /// Creates the mismatch of [`of_type`](Self::of_type). All types share this code.
+    #[cold]
+    #[inline(never)]
+    fn of_schema(schema: fn() -> Schema, view: &AnyView<'_>) -> Mismatch {
         let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
         let null = if borrows && view.bits() == 0 { " that is NULL" } else { "" };
-        Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
+        Self::new("TypeError", schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 
     /// Creates a mismatch with the kind of the error to raise and descriptions of the expected type and the

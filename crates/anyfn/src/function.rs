@@ -10,9 +10,8 @@ use anyfn_abi::{
 
 use crate::args::IntoArgs;
 use crate::object::ObjectBox;
-use crate::{
-    Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, observe, panics, typed,
-};
+use crate::typed::{FunctionTypes, SafeCall};
+use crate::{Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, observe, panics, typed};
 
 /// A function with dynamically typed arguments and result, which any language can implement and call.
 ///
@@ -92,15 +91,10 @@ impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,
 {
-    const VARIADIC: bool = true;
-    fn arg_schemas() -> alloc::vec::Vec<Schema> {
-        alloc::vec::Vec::new()
-    }
-    fn result_schema() -> Schema {
-        R::schema()
-    }
+    const TYPES: &'static FunctionTypes = &FunctionTypes { args: None, result: R::schema };
+
     #[inline]
-    fn call_packed(&self, _names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+    fn call_packed(&self, _names: &Names, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
         self(Args(args)).into_any()
     }
 }
@@ -117,7 +111,8 @@ pub(crate) struct FunctionContent<F> {
 pub(crate) trait Callable: Send + Sync + 'static {
     /// Flags and signature of the function.
     const EXT: AnyfnFunctionExt;
-    fn call(&self, args: &[AnyView<'_>]) -> Result<Any>;
+    /// Calls the function. `safe_call` is the C function that makes this call, with the function object.
+    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any>;
 }
 
 impl<F> FunctionContent<F> {
@@ -133,7 +128,7 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
         AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: None };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
+    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
         (self.0)(Args(args))
     }
 }
@@ -157,7 +152,7 @@ where
     };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
+    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
         (self.body)(Args(args))
     }
 }
@@ -191,7 +186,9 @@ unsafe extern "C" fn safe_call<C: Callable>(
         let content = unsafe { ObjectBox::<FunctionContent<C>>::content_of(handle) };
         // SAFETY: the ABI passes `num_args` valid views for the duration of the call.
         let args = unsafe { AnyView::slice_from_raw(args, num_args) };
-        let value = content.body.call(args)?;
+        // SAFETY: `handle` is the object of this function, which the caller keeps alive.
+        let safe_call = unsafe { SafeCall::new(safe_call::<C>, handle) };
+        let value = content.body.call(args, safe_call)?;
         // SAFETY: the ABI passes a writable result location that holds nothing.
         unsafe { result.write(value.into_raw()) };
         Ok(())

@@ -140,9 +140,14 @@ pub(crate) use imp::{catch, swallow};
 pub(crate) fn trampoline(body: impl FnOnce() -> Result<(), Error>) -> core::ffi::c_int {
     match catch(body) {
         Ok(()) => 0,
-        Err(error) => {
-            error.raise();
-            -1
-        }
+        Err(error) => raise(error),
     }
+}
+
+/// Raises the error on this thread. Returns -1, the result of a C function that has raised an error.
+#[cold]
+#[inline(never)]
+fn raise(error: Error) -> core::ffi::c_int {
+    error.raise();
+    -1
 }

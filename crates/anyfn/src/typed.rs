@@ -9,7 +9,8 @@ use alloc::string::{String as StdString, ToString};
 use alloc::vec::Vec;
 
 use anyfn_abi::{
-    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny, kTVMFFIDLTensorPtr,
+    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny, TVMFFISafeCallType,
+    kTVMFFIDLTensorPtr,
 };
 
 use crate::args::IntoArg;
@@ -98,23 +99,65 @@ impl Names {
 /// implemented for every `Fn` of up to 12 arguments whose types implement [`FromArg`] and whose result implements
 /// [`IntoAny`], and for functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
-    /// True if the function accepts any number of arguments of any type. The signature then lists no argument
-    /// types.
-    const VARIADIC: bool = false;
+    /// Types of the arguments and of the result.
+    #[doc(hidden)]
+    const TYPES: &'static FunctionTypes;
     /// True if the function may run for a long time or block; see [`Blocking`].
     const BLOCKING: bool = false;
     /// True if the function trusts an address that its caller passes; see [`Unsafe`].
     const UNSAFE: bool = false;
-    /// Returns the types of the arguments.
-    fn arg_schemas() -> Vec<Schema>;
-    /// Returns the type of the result.
-    fn result_schema() -> Schema;
-    /// Converts the arguments, calls the function and converts the result.
+    /// Converts the arguments, calls the function and converts the result. If the caller has omitted arguments with
+    /// defaults, the function is called again through `safe_call`, with all arguments.
     ///
     /// # Errors
     /// Returns `TypeError` or `OverflowError` if an argument cannot be converted, and otherwise the error of the
     /// function.
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any>;
+    #[doc(hidden)]
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any>;
+}
+
+/// Types of the arguments and of the result of a function.
+///
+/// Signatures and error messages are formatted from this static data by code that all functions share. If that code were
+/// generic, a library would contain a copy of it for each registered function.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionTypes {
+    /// One function per argument, which returns its type; `None` if the function accepts any arguments.
+    pub args: Option<&'static [fn() -> Schema]>,
+    /// Function that returns the type of the result.
+    pub result: fn() -> Schema,
+}
+
+/// C function that calls a function with packed arguments, and the handle to pass as its first argument.
+#[derive(Clone, Copy)]
+pub struct SafeCall {
+    call: TVMFFISafeCallType,
+    handle: *mut c_void,
+}
+
+impl SafeCall {
+    /// Combines a C function with the handle to pass.
+    ///
+    /// # Safety
+    /// While the result is in use, `call` must be callable as the ABI says for functions, with `handle` as first argument.
+    #[inline]
+    pub unsafe fn new(call: TVMFFISafeCallType, handle: *mut c_void) -> SafeCall {
+        SafeCall { call, handle }
+    }
+
+    /// Calls the function with `args`.
+    fn call(self, args: &[AnyView<'_>]) -> Result<Any> {
+        let mut result = TVMFFIAny::NONE;
+        let count = i32::try_from(args.len()).unwrap_or(i32::MAX);
+        // SAFETY: whoever created this guarantees that `call` may be called with `handle`. The views are transparent over the ABI's struct and live
+        // for the call, and the result is a None that holds nothing. A cut count only leaves out arguments.
+        let code = unsafe { (self.call)(self.handle, args.as_ptr().cast(), count, &mut result) };
+        if code != 0 {
+            return Err(Error::take_raised());
+        }
+        // SAFETY: on success the result is an owned value.
+        Ok(unsafe { Any::from_raw(result) })
+    }
 }
 
 /// Wrapper that marks a function as blocking: it may run for a long time or wait for another thread.
@@ -135,17 +178,12 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
 pub struct Blocking<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
-    const VARIADIC: bool = F::VARIADIC;
+    const TYPES: &'static FunctionTypes = F::TYPES;
     const BLOCKING: bool = true;
     const UNSAFE: bool = F::UNSAFE;
-    fn arg_schemas() -> Vec<Schema> {
-        F::arg_schemas()
-    }
-    fn result_schema() -> Schema {
-        F::result_schema()
-    }
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
-        self.0.call_packed(names, args)
+    #[inline]
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+        self.0.call_packed(names, args, safe_call)
     }
 }
 
@@ -177,17 +215,12 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
 pub struct Unsafe<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Unsafe<F> {
-    const VARIADIC: bool = F::VARIADIC;
+    const TYPES: &'static FunctionTypes = F::TYPES;
     const BLOCKING: bool = F::BLOCKING;
     const UNSAFE: bool = true;
-    fn arg_schemas() -> Vec<Schema> {
-        F::arg_schemas()
-    }
-    fn result_schema() -> Schema {
-        F::result_schema()
-    }
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
-        self.0.call_packed(names, args)
+    #[inline]
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+        self.0.call_packed(names, args, safe_call)
     }
 }
 
@@ -206,8 +239,8 @@ impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
     };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
-        self.body.call_packed(&self.names, args)
+    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+        self.body.call_packed(&self.names, args, safe_call)
     }
 }
 
@@ -215,28 +248,42 @@ unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(
     func: *mut c_void,
     out: *mut TVMFFIAny,
 ) -> c_int {
+    // SAFETY: the function object is of this type, because the callback was taken from it.
+    let content = unsafe { ObjectBox::<FunctionContent<Typed<F, S>>>::content_of(func) };
+    // SAFETY: the caller passes a writable result location that holds nothing.
+    unsafe { write_signature(&content.body().names, F::TYPES, F::UNSAFE, out) }
+}
+
+/// Writes a signature as JSON to `out`. Returns 0 on success, and -1 if an error was raised.
+///
+/// # Safety
+/// `out` must be writable and hold nothing.
+pub(crate) unsafe fn write_signature(
+    names: &Names,
+    types: &FunctionTypes,
+    is_unsafe: bool,
+    out: *mut TVMFFIAny,
+) -> c_int {
     panics::trampoline(|| {
-        // SAFETY: the function object is of this type, because the callback was taken from it.
-        let content = unsafe { ObjectBox::<FunctionContent<Typed<F, S>>>::content_of(func) };
-        let text = signature_json::<F, S>(&content.body().names);
-        // SAFETY: the caller passes a writable result location that holds nothing.
+        let text = signature_json(names, types, is_unsafe);
+        // SAFETY: the caller guarantees the location of the result.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
         Ok(())
     })
 }
 
 /// Returns the signature as JSON; see `docs/signature.md`.
-pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
+pub(crate) fn signature_json(names: &Names, types: &FunctionTypes, is_unsafe: bool) -> StdString {
     let mut schema = StdString::from("{\"type\":\"ffi.Function\"");
-    if !F::VARIADIC {
+    if let Some(args) = types.args {
         schema.push_str(",\"named_args\":{\"return\":[");
-        F::result_schema().write_json(&mut schema);
+        (types.result)().write_json(&mut schema);
         schema.push_str("],\"params\":[");
-        for (i, arg) in F::arg_schemas().iter().enumerate() {
+        for (i, arg) in args.iter().enumerate() {
             if i > 0 {
                 schema.push(',');
             }
-            arg.write_json(&mut schema);
+            arg().write_json(&mut schema);
         }
         schema.push_str("]}");
     }
@@ -247,10 +294,10 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
         json.push_str(",\"name\":");
         quote(names.function, &mut json);
     }
-    if F::UNSAFE {
+    if is_unsafe {
         json.push_str(",\"unsafe\":true");
     }
-    if !names.args.is_empty() && !F::VARIADIC {
+    if !names.args.is_empty() && types.args.is_some() {
         write_names("arg_names", names.args, &mut json);
         let (first, defaults) = names.optional();
         for (i, (name, value)) in names.args[first..].iter().zip(defaults).enumerate() {
@@ -284,45 +331,47 @@ fn write_names(key: &str, names: &[&str], out: &mut StdString) {
 }
 
 /// Formats the signature for error messages, such as `name(0: int, 1: str) -> int`.
-fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
+fn shown(names: &Names, types: &FunctionTypes) -> StdString {
     let mut text = StdString::new();
     text.push_str(names.function);
     text.push('(');
-    for (i, arg) in F::arg_schemas().iter().enumerate() {
+    for (i, arg) in types.args.unwrap_or_default().iter().enumerate() {
         // Writing to a string cannot fail.
-        let _ = write!(text, "{}{i}: {arg}", if i == 0 { "" } else { ", " });
+        let _ = write!(text, "{}{i}: {}", if i == 0 { "" } else { ", " }, arg());
     }
-    let result = F::result_schema();
+    let result = (types.result)();
     // All clients of the ABI show the absence of a result in this way.
     let result = if result.origin == "None" { "void".to_string() } else { result.to_string() };
     let _ = write!(text, ") -> {result}");
     text
 }
 
-/// Adds the defaults of omitted arguments and calls the function. `expected` is the number of parameters.
+/// Adds the defaults of omitted arguments and calls the function again, through `safe_call`.
 #[cold]
-fn call_with_defaults<F: PackableFn<S>, S>(
-    body: &F,
+#[inline(never)]
+fn call_with_defaults(
     names: &Names,
+    types: &FunctionTypes,
     args: &[AnyView<'_>],
-    expected: usize,
+    safe_call: SafeCall,
 ) -> Result<Any> {
+    let expected = types.args.map_or(0, <[_]>::len);
     let (missing, defaults) = (expected.checked_sub(args.len()), names.defaults);
     let Some(first) = missing.and_then(|missing| defaults.len().checked_sub(missing)) else {
-        return Err(wrong_count::<F, S>(names, expected, args.len()));
+        return Err(wrong_count(names, types, args.len()));
     };
     let added = defaults[first..].iter().map(Literal::to_any).collect::<Result<Vec<Any>>>()?;
     let all: Vec<AnyView<'_>> = args.iter().copied().chain(added.iter().map(Any::as_view)).collect();
-    body.call_packed(names, &all)
+    safe_call.call(&all)
 }
 
-#[cold]
-fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) -> Error {
+fn wrong_count(names: &Names, types: &FunctionTypes, got: usize) -> Error {
+    let expected = types.args.map_or(0, <[_]>::len);
     let fewest = expected.saturating_sub(names.defaults.len());
     let fewest = if fewest < expected { format!("{fewest} to ") } else { StdString::new() };
     let message = alloc::format!(
         "Mismatched number of arguments when calling: `{}`. Expected {fewest}{expected} but got {got} arguments",
-        shown::<F, S>(names)
+        shown(names, types)
     );
     let (expected, got) = (alloc::format!("{fewest}{expected} arguments"), alloc::format!("{got} arguments"));
     with_detail(
@@ -332,7 +381,8 @@ fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) 
 }
 
 #[cold]
-fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismatch) -> Error {
+#[inline(never)]
+fn wrong_arg(names: &Names, types: &FunctionTypes, index: usize, mismatch: &Mismatch) -> Error {
     let what = if mismatch.kind() == "TypeError" { "Mismatched type" } else { "Value out of range" };
     let name = names.args.get(index).copied();
     let place = match (mismatch.path(), name) {
@@ -342,7 +392,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
     };
     let message = alloc::format!(
         "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`{place}",
-        shown::<F, S>(names),
+        shown(names, types),
         mismatch.expected(),
         mismatch.got()
     );
@@ -394,18 +444,15 @@ macro_rules! arities {
             Func: Fn($($name),*) -> Out,
             Func: for<'a> Fn($($name::Arg<'a>),*) -> Out,
         {
-            fn arg_schemas() -> Vec<Schema> {
-                alloc::vec![$($name::schema()),*]
-            }
-            fn result_schema() -> Schema {
-                Out::schema()
-            }
+            const TYPES: &'static FunctionTypes =
+                &FunctionTypes { args: Some(&[$($name::schema as fn() -> Schema),*]), result: Out::schema };
+
             #[inline]
             #[allow(non_snake_case, unused_variables, reason = "one macro for all arities, zero included")]
-            fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+            fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
                 const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
                 let Ok(args) = <&[AnyView<'_>; N]>::try_from(args) else {
-                    return call_with_defaults::<Func, fn($($name),*) -> Out>(self, names, args, N);
+                    return call_with_defaults(names, Self::TYPES, args, safe_call);
                 };
                 let marked;
                 let args = if names.read_only.is_empty() {
@@ -414,14 +461,11 @@ macro_rules! arities {
                     marked = names.with_read_only_marked(args);
                     &marked
                 };
-                let fail = |index, mismatch: &Mismatch| {
-                    wrong_arg::<Func, fn($($name),*) -> Out>(names, index, mismatch)
-                };
                 $(
                     let $name = match $name::from_arg(&args[$index]) {
                         Ok(value) => value,
                         Err(mismatch) => {
-                            return Err(fail($index, &mismatch));
+                            return Err(wrong_arg(names, Self::TYPES, $index, &mismatch));
                         }
                     };
                 )*

@@ -33,6 +33,33 @@ fn trailing_arguments_may_be_left_out() {
     assert!(wrong.message().contains("argument #2"), "{wrong}");
 }
 
+/// Checks errors, panics and moved objects in a call whose omitted arguments are added.
+#[test]
+fn a_call_with_added_defaults_is_like_any_other() {
+    let names = Names { args: &["x", "fail"], defaults: &[Literal::Int(1)], ..Names::default() };
+    let f: PackedFunc = TypedPackedFunc::named(names, |x: Any, fail: i64| match fail {
+        0 => Ok(x),
+        1 => Err(anyfn::Error::new("KeyError", "nothing here")),
+        _ => panic!("no such case"),
+    })
+    .into();
+    let error = f.call((7,)).unwrap_err();
+    assert_eq!((error.kind(), error.message()), ("KeyError", "nothing here"));
+    let names = Names { defaults: &[Literal::Int(2)], ..names };
+    let g: PackedFunc =
+        TypedPackedFunc::named(names, |_: Any, _: i64| -> Any { panic!("no such case") }).into();
+    let error = g.call((7,)).unwrap_err();
+    assert!(error.kind() == "InternalError" && error.message().contains("no such case"), "{error}");
+    let names = Names { defaults: &[Literal::Int(0)], ..names };
+    let h: PackedFunc = TypedPackedFunc::named(names, |x: Any, _: i64| x).into();
+    let list = anyfn::Array::<i64>::from_iter([1, 2]);
+    let same = h.call((&list,)).unwrap();
+    assert_eq!(same.get::<Vec<i64>>().unwrap(), [1, 2]);
+    // Only `list` and `same` still own the array.
+    drop(same);
+    assert_eq!(list.as_object().use_count(), 1);
+}
+
 #[test]
 fn named_arguments_find_their_place() {
     let f = named(&[Literal::Float(0.5), Literal::Str("x")]);

@@ -121,7 +121,7 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
     let (names, checks) = arguments.names(&name, doc);
     let safe_call = format_ident!("safe_call");
     let args_type = quote! {
-        _handle: *mut ::core::ffi::c_void,
+        handle: *mut ::core::ffi::c_void,
         args: *const ::anyfn::abi::TVMFFIAny,
         num_args: i32,
         result: *mut ::anyfn::abi::TVMFFIAny,
@@ -134,19 +134,21 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
             #[unsafe(export_name = #call)]
             unsafe extern "C" fn #safe_call(#args_type) -> ::core::ffi::c_int {
                 // SAFETY: the loader passes what the ABI promises for a call.
-                unsafe { ::anyfn::__private::call_exported(&NAMES, #function, args, num_args, result) }
+                let safe_call = unsafe { ::anyfn::__private::SafeCall::new(#safe_call, handle) };
+                // SAFETY: the loader passes what the ABI promises for a call.
+                unsafe { ::anyfn::__private::call_exported(&NAMES, #function, safe_call, args, num_args, result) }
             }
 
             #[unsafe(export_name = #metadata)]
             unsafe extern "C" fn metadata(#args_type) -> ::core::ffi::c_int {
-                let _ = (args, num_args);
+                let _ = (handle, args, num_args);
                 // SAFETY: the loader passes what the ABI promises for a call.
                 unsafe { ::anyfn::__private::exported_metadata(&NAMES, #function, result) }
             }
 
             #[unsafe(export_name = #docs)]
             unsafe extern "C" fn doc(#args_type) -> ::core::ffi::c_int {
-                let _ = (args, num_args);
+                let _ = (handle, args, num_args);
                 // SAFETY: the loader passes what the ABI promises for a call.
                 unsafe { ::anyfn::__private::exported_doc(&NAMES, result) }
             }

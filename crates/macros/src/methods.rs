@@ -154,14 +154,14 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
             const NAMES: __p::Names = #names;
 
             unsafe extern "C" fn call(
-                _handle: *mut ::core::ffi::c_void,
+                handle: *mut ::core::ffi::c_void,
                 args: *const ::anyfn::abi::TVMFFIAny,
                 num_args: i32,
                 result: *mut ::anyfn::abi::TVMFFIAny,
             ) -> ::core::ffi::c_int {
-                // SAFETY: the caller passes what the ABI promises for a call.
+                // SAFETY: the caller passes what the ABI promises for a call of this function.
                 #[allow(clippy::undocumented_unsafe_blocks)]
-                unsafe { __p::call_exported(&NAMES, #body, args, num_args, result) }
+                unsafe { __p::call_exported(&NAMES, #body, __p::SafeCall::new(call, handle), args, num_args, result) }
             }
 
             __p::MethodDef {

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::ToString;
 
-use crate::{Any, FromArg, Mismatch, Result};
+use crate::{Any, FromArg, Mismatch, Result, Schema};
 
 /// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
 pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
@@ -12,7 +12,7 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
     }
     for (index, item) in items.iter().enumerate() {
         if let Err(mismatch) = T::from_arg(item.view_ref()) {
-            return Err(in_sequence::<C>(name, index, mismatch));
+            return Err(in_sequence(C::schema, name, index, mismatch));
         }
     }
     Ok(())
@@ -20,9 +20,9 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
 
 /// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
 #[cold]
-pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
+pub(super) fn in_sequence(schema: fn() -> Schema, name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[index {index}: {}]", mismatch.got());
-    mismatch.inside(&format!("[{index}]"), C::schema().to_string(), got)
+    mismatch.inside(&format!("[{index}]"), schema().to_string(), got)
 }
 
 /// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and `name` its name in
@@ -36,10 +36,10 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     }
     for (key, value) in pairs {
         if let Err(mismatch) = K::from_arg(key.view_ref()) {
-            return Err(of_key::<C>(name, mismatch));
+            return Err(of_key(C::schema, name, mismatch));
         }
         if let Err(mismatch) = V::from_arg(value.view_ref()) {
-            return Err(of_value::<C>(name, key, mismatch));
+            return Err(of_value(C::schema, name, key, mismatch));
         }
     }
     Ok(())
@@ -47,14 +47,14 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
 
 /// Converts the mismatch of a key into a mismatch of the mapping that contains it.
 #[cold]
-pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
+pub(super) fn of_key(schema: fn() -> Schema, name: &str, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[some key is {}, V]", mismatch.got());
-    mismatch.inside(".key", C::schema().to_string(), got)
+    mismatch.inside(".key", schema().to_string(), got)
 }
 
 /// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
 #[cold]
-pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
+pub(super) fn of_value(schema: fn() -> Schema, name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[K, some value is {}]", mismatch.got());
-    mismatch.inside(&format!("[{key:?}]"), C::schema().to_string(), got)
+    mismatch.inside(&format!("[{key:?}]"), schema().to_string(), got)
 }

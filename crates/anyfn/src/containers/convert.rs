@@ -17,8 +17,8 @@ fn is_sequence(index: i32) -> bool {
 
 /// Creates the mismatch for a container whose elements could not be copied because memory allocation failed.
 #[cold]
-fn short_of_memory<C: FromArg + ?Sized>(error: &crate::Error) -> Mismatch {
-    Mismatch::new("MemoryError", C::schema().to_string(), error.message().to_string())
+fn short_of_memory(schema: fn() -> Schema, error: &crate::Error) -> Mismatch {
+    Mismatch::new("MemoryError", schema().to_string(), error.message().to_string())
 }
 
 /// Returns the Array or List in `view`. For other values, returns a mismatch whose expected type is `C`.
@@ -39,7 +39,8 @@ impl<T: FromArg> FromArg for Array<T> {
             Array::from_object_unchecked(object)
         } else {
             let items = List::<Any>::from_object_unchecked(object).snapshot();
-            Array::from_values(items.into_iter()).map_err(|error| short_of_memory::<Self>(&error))?
+            Array::from_values(items.into_iter())
+                .map_err(|error| short_of_memory(<Self as FromArg>::schema, &error))?
         };
         array.check().map(|()| array)
     }
@@ -59,7 +60,7 @@ impl<T: FromArg> FromArg for List<T> {
         } else {
             let array = Array::<Any>::from_object_unchecked(object);
             List::from_values(array.as_slice().iter().cloned())
-                .map_err(|error| short_of_memory::<Self>(&error))?
+                .map_err(|error| short_of_memory(<Self as FromArg>::schema, &error))?
         };
         list.check().map(|()| list)
     }
@@ -88,7 +89,7 @@ impl<K: FromArg, V: FromArg> FromArg for Map<K, V> {
             Map::from_object_unchecked(object)
         } else {
             let pairs = Dict::<Any, Any>::from_object_unchecked(object).snapshot();
-            Map::from_values(pairs).map_err(|error| short_of_memory::<Self>(&error))?
+            Map::from_values(pairs).map_err(|error| short_of_memory(<Self as FromArg>::schema, &error))?
         };
         map.check().map(|()| map)
     }
@@ -108,7 +109,7 @@ impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
         } else {
             let map = Map::<Any, Any>::from_object_unchecked(object);
             let pairs = map.iter_any().map(|(key, value)| (key.clone(), value.clone())).collect();
-            Dict::from_values(pairs).map_err(|error| short_of_memory::<Self>(&error))?
+            Dict::from_values(pairs).map_err(|error| short_of_memory(<Self as FromArg>::schema, &error))?
         };
         dict.check().map(|()| dict)
     }

@@ -29,7 +29,7 @@ fn with_items<C: FromArg + ?Sized, R>(
 /// Converts the element `item`, at `index` of a container of type `C`, to a `T`.
 #[inline]
 fn element<C: FromArg + ?Sized, T: Value>(index: usize, item: &Any) -> Result<T, Mismatch> {
-    T::from_arg(item.view_ref()).map_err(|mismatch| in_sequence::<C>("Array", index, mismatch))
+    T::from_arg(item.view_ref()).map_err(|mismatch| in_sequence(C::schema, "Array", index, mismatch))
 }
 
 impl<T: Value> FromArg for Vec<T> {
@@ -213,8 +213,8 @@ fn read_pairs<C: FromArg, K: Value, V: Value>(
     mut put: impl FnMut(K, V),
 ) -> Result<(), Mismatch> {
     let mut read = |key: &Any, value: &Any| {
-        let k = K::from_arg(key.view_ref()).map_err(|mismatch| of_key::<C>("Map", mismatch))?;
-        let v = V::from_arg(value.view_ref()).map_err(|mismatch| of_value::<C>("Map", key, mismatch))?;
+        let k = K::from_arg(key.view_ref()).map_err(|mismatch| of_key(C::schema, "Map", mismatch))?;
+        let v = V::from_arg(value.view_ref()).map_err(|mismatch| of_value(C::schema, "Map", key, mismatch))?;
         put(k, v);
         Ok(())
     };

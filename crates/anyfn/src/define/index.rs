@@ -13,7 +13,7 @@ use anyfn_abi::{
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{Define, Digest, FieldDef, factories, finish, tell};
+use super::{Define, Definition, Digest, FieldDef, factories, finish, tell};
 use crate::Error;
 
 /// Type index of a type that is registered at its first use.
@@ -107,7 +107,7 @@ impl TypeIndex {
             }
         }
         let mut guard = Guard { cell: &self.0, index: NEW };
-        let index = register::<T>()?;
+        let index = register(T::TYPE_KEY, digest_of::<T>(), T::parent_index, T::DEFINITION)?;
         tell::<T>(index, factories.as_ref());
         guard.index = index;
         drop(guard);
@@ -140,15 +140,12 @@ fn pause() {
 }
 
 /// Registers the key of a type and returns the type index. Returns an error message if another type has
-/// registered the key.
-fn register<T: Define>() -> Result<i32, String> {
-    let name = T::TYPE_KEY;
-    let own = digest_of::<T>();
+/// registered the key. `own` is the digest of the type, and `parent` returns the type index of its parent.
+fn register(name: &'static str, own: u64, parent: fn() -> i32, definition: &Definition) -> Result<i32, String> {
     if let Some(known) = crate::types::type_index_of(name) {
         return if is_claimed(known, own) { Ok(known) } else { Err(taken(name)) };
     }
-    let parent = T::parent_index();
-    let definition = T::DEFINITION;
+    let parent = parent();
     let key = TVMFFIByteArray::from_slice(name.as_bytes());
     let overflow = i32::from(!definition.is_final);
     let depth = crate::types::info(parent).map_or(0, |info| info.type_depth) + 1;

@@ -99,7 +99,7 @@ pub const fn joined(bytes: &'static [u8]) -> &'static str {
 /// Returns the signature of a method as JSON.
 #[must_use]
 pub fn signature_text<S, F: PackableFn<S>>(names: &typed::Names, _function: F) -> StdString {
-    typed::signature_json::<F, S>(names)
+    typed::signature_json(names, F::TYPES, F::UNSAFE)
 }
 
 /// Returns the methods of the type `T` in all its `#[methods]` blocks.
