@@ -17,7 +17,7 @@ BUILDS = "Building a kernel"
 
 
 class Row(NamedTuple):
-    """A row of a benchmark table, whose figure is a time in nanoseconds."""
+    """A row of a benchmark table. Its figure is a time in nanoseconds."""
 
     name: str
     # Statement that `timeit` runs in a loop, or, after "=", an expression that returns the nanoseconds itself.

@@ -425,8 +425,8 @@ fn is_beside_peer(file: &str) -> bool {
     file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Returns a part for each package. The inputs of a part, without those of its dependencies, are the
-/// package's folder and the result of `inputs` for the package's name and folder.
+/// Returns a part for each package. Apart from the inputs of its dependencies, a part's inputs are the package's
+/// folder and the result of `inputs` for the package's name and folder.
 fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {

@@ -167,8 +167,8 @@ pub(crate) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     0
 }
 
-/// Returns true if an instance is the only owner of its native function and the function is not in use. Only
-/// then may the function's Python object be removed ([`python_function::break_up`]).
+/// Returns true if `object`, a Python object, is the only owner of its native function and the function is not in
+/// use. Only then may the function's Python object be removed ([`python_function::break_up`]).
 pub(crate) fn owns_function(object: Obj<'_>) -> bool {
     borrow(object::handle_unchecked(object)).is_some_and(|function| unique(&function))
         && !gil::any_in_progress()

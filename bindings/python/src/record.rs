@@ -43,8 +43,8 @@ impl Field {
 }
 
 impl Record {
-    /// Makes the record of the type with the index `type_index` from the type table. `shown` contains pairs
-    /// of a field's name and its type as shown in messages, and may omit fields.
+    /// Creates, from the type table, the record of the type with the index `type_index`. `shown` contains pairs of a
+    /// field's name and its type, as messages show it; fields may be missing from it.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {

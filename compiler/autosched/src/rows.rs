@@ -17,7 +17,7 @@ use crate::{elementwise, reduction};
 
 /// Number of rows that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Minimum number of iterations per row. For shorter rows, vectors across rows are faster.
+/// Minimum number of iterations per row for vectorizing within a row. With fewer, vectorizing across rows is faster.
 const FEWEST: i64 = 64;
 /// Maximum size in bytes of all intermediate results of a row, so that they stay in the cache.
 const MOST: i64 = 256 << 10;
@@ -121,9 +121,9 @@ fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
 /// Indices of stages, each paired with the indices of that stage's loops over rows.
 type Others = Vec<(usize, Vec<usize>)>;
 
-/// Returns the stages before the last one that can be computed in the last stage's loops over rows. In each
-/// iteration, their results for a row are read only to compute the same row of the last stage. `count` is the
-/// number of these loops.
+/// Returns the stages, except the last one, that can be computed in the loops over rows of the last stage. A stage
+/// qualifies if each of its rows is read only to compute the same row of the last stage. `count` is the number of
+/// loops over rows.
 fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
     let mut found = Vec::new();

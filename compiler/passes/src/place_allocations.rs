@@ -97,8 +97,8 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Returns the statement with the allocation moved into it as far as possible. `depth` is the number of
-    /// path steps between the original allocation and the statement.
+    /// Returns the statement with the allocation moved into it as far as possible. `depth` is the number of levels
+    /// between the original allocation and the statement.
     fn stmt(&self, stmt: &Stmt, depth: usize) -> Result<Stmt> {
         on_enough_stack(|| self.stmt_here(stmt, depth))
     }

@@ -18,8 +18,8 @@ use crate::tree::{self, is_told_by_axes};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Inlines a block into the block that sets its input. The latter then computes the elements of the inlined
-/// block directly. The buffer between the two blocks and the loops of the inlined block are removed.
+/// Inlines a block into the block that computes its input, which then computes the elements of the inlined block
+/// directly. Removes the loops of the inlined block and the buffer between the two blocks.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if

@@ -77,7 +77,7 @@ struct PlainFunctions;
 
 #[methods(of = Plain)]
 impl PlainFunctions {
-    /// Creates an object from half its size.
+    /// Creates an object whose size is twice `half`.
     #[init]
     #[name = "new"]
     fn of_half(half: i64) -> Plain {

@@ -345,8 +345,8 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
         .map_err(|_| Error::new("InternalError", "cannot create a function: the new object is not a function"))
 }
 
-/// Implementation of a module that follows a file. Functions that the current build imports count as functions of the
-/// module.
+/// Implementation of a module that follows a file. The module also has the functions of the modules that the current
+/// build imports.
 struct WatchModule(Arc<Watch>);
 
 impl Implementation for WatchModule {

@@ -34,7 +34,7 @@ fn source(name: &str) -> String {
     SOURCE.replace("4test", &format!("4{name}"))
 }
 
-/// Opens a library with the source [`source`] without anyfn's loader, as another runtime would. Returns the
+/// Compiles [`source`] to a library and opens it without anyfn's loader, as another runtime would. Returns the
 /// library's function `addresses`.
 fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     let path = compile(&format!("unique_{name}"), &source(name), &[]).unwrap();

@@ -160,8 +160,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached inside the innermost of the values that are being written and that later values
-    /// may refer to.
+    /// Highest value of `depth` since writing began of the current object that later values may refer to. The height
+    /// of that object is computed from it.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,
@@ -499,8 +499,8 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached inside the innermost of the values that are being read and that later values may
-    /// refer to.
+    /// Highest value of `depth` since reading began of the current object that later values may refer to. The height
+    /// of that object is computed from it.
     reached: usize,
     /// Values read so far to which later values may refer, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,

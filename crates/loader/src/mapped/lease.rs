@@ -211,8 +211,8 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Returns true if an object that was created while libraries were being opened is alive and refers to an
-    /// address in one of `ranges`.
+    /// Returns true if a live object that was created while libraries were being opened refers to an address in one
+    /// of `ranges`.
     pub(crate) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))

@@ -33,7 +33,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
     /// Returns the kind of the module, such as `library`.
     fn kind(&self) -> &CStr;
 
-    /// Returns the property bits: [`SAVED`], [`RUNS`], and 4 if the module can be exported with compiled code.
+    /// Returns the property mask: a combination of [`SAVED`], [`RUNS`], and 4 if the module can be exported with
+    /// compiled code.
     fn property_mask(&self) -> i32;
 
     /// Returns the function of this module called `name`. The imports of the module are not searched.

@@ -119,8 +119,9 @@ impl Control {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread ends
-    /// the process if the listener has ended, or if `is_over` keeps returning true because a call still runs.
+    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread ends the
+    /// process if the listener has ended. It also does so if `is_over` returns true for some time: the session is
+    /// over, but a call that still runs keeps the process alive.
     ///
     /// # Errors
     /// Returns `OSError` if the thread cannot be started.
