@@ -321,8 +321,9 @@ fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
     known
 }
 
-/// Creates the loops in which a moved block computes `parts` of its result in each iteration of the innermost loop of
-/// `path`. The block is annotated with the key `mark`.
+/// Creates the loop nest of a moved block, for placement in the innermost loop of `path`. The nest computes the part
+/// of the block's result that one iteration of that loop requires, as `parts` describes. The block is annotated with
+/// the key `mark`.
 pub(crate) fn block_for(
     leaf: &Leaf,
     path: &[Ref<For>],

@@ -207,8 +207,8 @@ struct Frame {
     original: ObjectRef,
     /// True if the original may be encountered again. Its copy is then recorded in `Copier::known`.
     shared: bool,
-    /// True if an element of an Array or Map, or a key of a Dict, has no copy yet and is still the original.
-    /// All elements are then copied again at the end of the operation.
+    /// True if the copy of a container still refers to an original element or key, whose copy does not exist yet. The
+    /// copy of the container is then filled again at the end of the operation.
     unfinished: bool,
     /// Length of `Copier::copies` at the time at which this copy was begun, plus 1. If the copy was added to
     /// `Copier::copies` immediately, its index there is `number - 1`.
