@@ -1,4 +1,4 @@
-"""Runs the long soak test: ten million calls with arguments of every type and a million errors, in constant memory."""
+"""Runs the tests marked ``soak``, one per processor at a time: junk arguments, memory over millions of calls, and others."""
 
 import sys
 from pathlib import Path
@@ -6,4 +6,5 @@ from pathlib import Path
 import pytest
 
 if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "soak", str(Path(__file__).resolve().parent)]))
+    options = ["-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "worksteal", "-m", "soak"]
+    sys.exit(pytest.main([*options, str(Path(__file__).resolve().parent)]))
