@@ -47,7 +47,7 @@ def timed(function):
 
 
 def once(function, before=lambda: None, times=20):
-    """Returns the minimum nanoseconds of several calls; ``before`` is called before each, outside of the measured time."""
+    """Returns the shortest time of several calls in nanoseconds; ``before`` is called before each call and is not measured."""
     best = float("inf")
     for _ in range(times):
         before()

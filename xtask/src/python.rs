@@ -215,9 +215,9 @@ const OF_ONE_VERSION: &[&str] = &[
     "test_golden.py",
 ];
 
-/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of
-/// Python. The oldest version runs most files, unless it is the version of `.x/venv`, which runs all files
-/// with the sources. The other versions run only [`WHEEL_TESTS`].
+/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of Python.
+/// The oldest version runs most files; all other versions run only [`WHEEL_TESTS`]. If the oldest version is also
+/// that of `.x/venv`, which runs all files with the sources, it runs only [`WHEEL_TESTS`], too.
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));

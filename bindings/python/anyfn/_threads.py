@@ -32,7 +32,7 @@ def set_num_threads(threads: "Optional[int]") -> None:
 def set_parallel_launcher(
     launcher: "Union[Callable[[PackedFunc, int], Any], PackedFunc, None]"
 ) -> "Optional[PackedFunc]":
-    """Sets the function that runs the tasks of parallel loops instead of anyfn's threads; returns the previous function.
+    """Sets a function that runs the tasks of parallel loops in place of anyfn's thread pool; returns the previous function.
 
     ``launcher(run, n)`` must call ``run(i)`` once for each ``i`` in ``range(n)``, on any threads, and return when all these
     calls have returned. An exception of a task is raised by the function that contains the loop, not by ``run``. ``None``

@@ -468,7 +468,8 @@ unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name:
     }
 }
 
-/// Returns the name of an attribute that is computed on access, from the closure of its getter or setter.
+/// Returns the name of a computed attribute. The name is the closure that Python passes to the getter and the setter
+/// of the attribute.
 fn lazy_name(name: *mut c_void) -> Res<Own> {
     // SAFETY: the closures in the attribute table are names that live for the lifetime of the process.
     py::intern(unsafe { CStr::from_ptr(name.cast()) })

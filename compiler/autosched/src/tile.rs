@@ -142,9 +142,9 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// Returns the indices of the loops over the image axis and the weight axis, followed by the loads `weights`
-/// and `image`. Returns `None` if these loads cannot be the weights and the image of a sum of products that
-/// is tiled.
+/// Returns the index of a loop over an axis that only `image` uses, the index of a loop over an axis that only
+/// `weights` uses, and the two loads. Returns `None` if there are no such loops: the loads are then not the weights
+/// and the image of a sum of products.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,

@@ -20,8 +20,8 @@ pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Key of an annotation that marks a block which was moved into the loops of its producer, the block that
-/// sets its input. In each iteration of these loops, the block reads only elements that were set in the same
+/// Key of an annotation on a block that was moved into the loops of its producer, the block that writes its input. In
+/// each iteration of these loops, the annotated block reads only elements that the producer wrote in the same
 /// iteration.
 pub(crate) const FOLLOWS: &str = "follows";
 

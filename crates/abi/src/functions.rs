@@ -231,7 +231,7 @@ functions! {
     /// Sets the metadata of a type, once. Raises `RuntimeError` if the metadata is already set.
     fn TVMFFITypeRegisterMetadata(type_index: i32, metadata: *const TVMFFITypeMetadata) -> c_int;
 
-    /// Sets an attribute of a type, once. With type index 0, only the column of the attribute is created.
+    /// Sets an attribute of a type; each can be set only once. With type index 0, creates only the column of the attribute.
     ///
     /// Raises `RuntimeError` if the attribute is already set.
     fn TVMFFITypeRegisterAttr(

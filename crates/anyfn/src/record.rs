@@ -101,7 +101,8 @@ impl Maker {
         self.is_foreign
     }
 
-    /// Returns the maker of the type with this index; `None` if the type is not defined at run time.
+    /// Returns the [`Maker`] for objects of the type with this index. Returns `None` if the type was not defined at
+    /// run time.
     pub fn of(type_index: i32) -> Option<&'static Maker> {
         let maker = types::attribute(MAKER_ATTRIBUTE, type_index)?;
         if maker.type_index != kTVMFFIOpaquePtr {

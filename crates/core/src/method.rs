@@ -58,7 +58,7 @@ enum Role {
     Default,
 }
 
-/// A registered function with the properties by which it is found. The function is never released.
+/// A registered function with the properties that are used to look it up. The function is never released.
 #[derive(Clone)]
 struct Known {
     type_index: i32,

@@ -211,8 +211,8 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Return addresses that `count_and_note` has recorded. The deleters of a plugin jump to that function after
-/// destroying an object.
+/// Return addresses recorded by `count_and_note`, the function to which the deleters of a plugin jump after they
+/// destroy an object.
 static RETURNS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {

@@ -49,7 +49,7 @@ fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(i32) -> *mut c_void>(addresses) }
 }
 
-/// Tests a C++ library whose variables are in another library.
+/// Tests that the variables of a C++ library are not shared even if they are in another library that it needs.
 #[test]
 fn variables_of_a_needed_library_are_not_shared_either() {
     let Some(inner) = compile("unique_inner", &source("deep"), &["-Wl,-soname,unique_inner.so"]) else {

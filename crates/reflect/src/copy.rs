@@ -232,8 +232,8 @@ struct Copier {
     /// Indices in `copies` of existing objects that a hook returned instead of new ones. Code outside of this
     /// operation may refer to these objects.
     foreign: Vec<usize>,
-    /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being built. A
-    /// value other than these constants is the index of a copy plus 1.
+    /// One entry for each copy in `copies`: [`OPEN`] while the copy is being built, then its `Frame::reach`, which is
+    /// [`END`], [`COMPLETE`], or the index of a copy plus 1.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
     /// Lowest `number` of an incomplete copy that can be reached from the copy that was created or found most

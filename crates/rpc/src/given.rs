@@ -20,7 +20,8 @@ pub(crate) const PARENT: &str = "ANYFN_RPC_PARENT";
 /// it starts to serve a session. They are separated by commas, in the order of the descriptors.
 pub(crate) const SOCKETS: &str = "ANYFN_RPC_SOCKETS";
 
-/// Returns the value of the variable [`SOCKETS`] for the sockets that a child process inherits.
+/// Returns the value of the environment variable [`SOCKETS`] that describes the sockets which a child process
+/// inherits.
 ///
 /// # Errors
 /// Returns the error of `fstat`.

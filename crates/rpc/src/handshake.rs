@@ -88,8 +88,8 @@ pub enum Step {
     Wait,
     /// Send these bytes, then continue.
     Send(Vec<u8>),
-    /// The client has sent the name of its key, or `None` if it has no key. Only a server receives this step,
-    /// and continues with [`Server::accept`] or [`Server::refusal`].
+    /// The client has sent the name of its key, or `None` if it has no key. This step occurs only on a server, which
+    /// continues with [`Server::accept`] or [`Server::refusal`].
     Named(Option<String>),
     /// The handshake is complete. Contains the encoder and the decoder of the connection.
     Done(Sealer, Opener),

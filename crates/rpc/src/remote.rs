@@ -233,8 +233,8 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// Proxy for a remote function that also has the function's signature. It wraps a proxy without a signature
-/// and uses that proxy's handle.
+/// Proxy for a remote function, with the function's signature. It wraps a proxy that has no signature, and uses the
+/// handle of that proxy.
 struct Alias {
     /// Wrapped proxy without a signature, which owns the handle.
     _plain: PackedFunc,

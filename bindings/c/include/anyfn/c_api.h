@@ -970,7 +970,7 @@ ANYFN_DLL int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInf
 ANYFN_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
 
 /**
- * Sets an attribute of a type, once. With type index 0, only the column of the attribute is created.
+ * Sets an attribute of a type; each can be set only once. With type index 0, creates only the column of the attribute.
  *
  * Raises `RuntimeError` if the attribute is already set.
  */

@@ -90,8 +90,8 @@ static STATE: AtomicPtr<RecorderState> = AtomicPtr::new(ptr::null_mut());
 /// True while calls are recorded. The child of a fork inherits the observer that reports calls, but not the
 /// recording, so an installed observer does not imply a recording.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Number of the current or latest recording. The token of a call contains this number, so that the end of a call that
-/// began in an earlier recording is ignored.
+/// Sequence number of the current or latest recording. The token of a call contains it, so that the end of a call
+/// that began in an earlier recording is ignored.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Number of calls that the current recording may still keep individually for the timeline.
 static LEFT: AtomicI64 = AtomicI64::new(0);

@@ -58,9 +58,8 @@ fn warn(asked: &str) {
     });
 }
 
-/// Returns the number of threads that this process should use. `processors` is the number of processors in
-/// its affinity mask; `quota` is its CPU quota as a number of processors, which is rounded up. The result is
-/// the smaller number.
+/// Returns the number of threads that this process should use: the smaller of `processors`, the number of processors
+/// in its affinity mask, and `quota`, its CPU quota as a number of processors, which is rounded up.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)
