@@ -123,7 +123,7 @@ pub use crate::signature::unsigned;
 pub unsafe fn call_exported<S, F: PackableFn<S>>(
     names: &Names,
     function: F,
-    safe_call: SafeCall,
+    safe_call: SafeCall<'_>,
     args: *const TVMFFIAny,
     num_args: i32,
     result: *mut TVMFFIAny,

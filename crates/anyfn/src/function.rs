@@ -94,7 +94,7 @@ where
     const TYPES: &'static FunctionTypes = &FunctionTypes { args: None, result: R::schema };
 
     #[inline]
-    fn call_packed(&self, _names: &Names, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
+    fn call_packed(&self, _names: &Names, args: &[AnyView<'_>], _safe_call: SafeCall<'_>) -> Result<Any> {
         self(Args(args)).into_any()
     }
 }
@@ -112,7 +112,7 @@ pub(crate) trait Callable: Send + Sync + 'static {
     /// Flags and signature of the function.
     const EXT: AnyfnFunctionExt;
     /// Calls the function. `safe_call` is the C function that makes this call, with the function object.
-    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any>;
+    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any>;
 }
 
 impl<F> FunctionContent<F> {
@@ -128,7 +128,7 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
         AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: None };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
+    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall<'_>) -> Result<Any> {
         (self.0)(Args(args))
     }
 }
@@ -152,7 +152,7 @@ where
     };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall) -> Result<Any> {
+    fn call(&self, args: &[AnyView<'_>], _safe_call: SafeCall<'_>) -> Result<Any> {
         (self.body)(Args(args))
     }
 }

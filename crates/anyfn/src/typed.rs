@@ -113,7 +113,7 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
     /// Returns `TypeError` or `OverflowError` if an argument cannot be converted, and otherwise the error of the
     /// function.
     #[doc(hidden)]
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any>;
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any>;
 }
 
 /// Types of the arguments and of the result of a function.
@@ -130,19 +130,22 @@ pub struct FunctionTypes {
 
 /// C function that calls a function with packed arguments, and the handle to pass as its first argument.
 #[derive(Clone, Copy)]
-pub struct SafeCall {
+pub struct SafeCall<'a> {
     call: TVMFFISafeCallType,
     handle: *mut c_void,
+    /// The handle is valid for this lifetime, so that a callee cannot keep it for later.
+    lifetime: PhantomData<&'a ()>,
 }
 
-impl SafeCall {
+impl SafeCall<'_> {
     /// Combines a C function with the handle to pass.
     ///
     /// # Safety
-    /// While the result is in use, `call` must be callable as the ABI says for functions, with `handle` as first argument.
+    /// For the whole lifetime of the result, `call` must be callable with `handle` as first argument, as the ABI requires of
+    /// functions.
     #[inline]
-    pub unsafe fn new(call: TVMFFISafeCallType, handle: *mut c_void) -> SafeCall {
-        SafeCall { call, handle }
+    pub unsafe fn new(call: TVMFFISafeCallType, handle: *mut c_void) -> Self {
+        SafeCall { call, handle, lifetime: PhantomData }
     }
 
     /// Calls the function with `args`.
@@ -182,7 +185,7 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
     const BLOCKING: bool = true;
     const UNSAFE: bool = F::UNSAFE;
     #[inline]
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any> {
         self.0.call_packed(names, args, safe_call)
     }
 }
@@ -219,7 +222,7 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Unsafe<F> {
     const BLOCKING: bool = F::BLOCKING;
     const UNSAFE: bool = true;
     #[inline]
-    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any> {
         self.0.call_packed(names, args, safe_call)
     }
 }
@@ -239,7 +242,7 @@ impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
     };
 
     #[inline]
-    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+    fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any> {
         self.body.call_packed(&self.names, args, safe_call)
     }
 }
@@ -353,7 +356,7 @@ fn call_with_defaults(
     names: &Names,
     types: &FunctionTypes,
     args: &[AnyView<'_>],
-    safe_call: SafeCall,
+    safe_call: SafeCall<'_>,
 ) -> Result<Any> {
     let expected = types.args.map_or(0, <[_]>::len);
     let (missing, defaults) = (expected.checked_sub(args.len()), names.defaults);
@@ -449,7 +452,7 @@ macro_rules! arities {
 
             #[inline]
             #[allow(non_snake_case, unused_variables, reason = "one macro for all arities, zero included")]
-            fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall) -> Result<Any> {
+            fn call_packed(&self, names: &Names, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any> {
                 const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
                 let Ok(args) = <&[AnyView<'_>; N]>::try_from(args) else {
                     return call_with_defaults(names, Self::TYPES, args, safe_call);

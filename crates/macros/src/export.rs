@@ -1,7 +1,7 @@
 //! Expansion of `export! { .. }`.
 
-use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{ItemFn, LitStr, Path, Token};
 
@@ -119,12 +119,15 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
     let metadata = format!("__tvm_ffi__metadata_{name}");
     let docs = format!("__tvm_ffi__doc_{name}");
     let (names, checks) = arguments.names(&name, doc);
-    let safe_call = format_ident!("safe_call");
-    let args_type = quote! {
-        handle: *mut ::core::ffi::c_void,
-        args: *const ::anyfn::abi::TVMFFIAny,
-        num_args: i32,
-        result: *mut ::anyfn::abi::TVMFFIAny,
+    // The function may have the name of any of these variables: it is not in their scope.
+    let variable = |name| Ident::new(name, Span::mixed_site());
+    let (handle, args) = (variable("handle"), variable("args"));
+    let (num_args, result, safe_call) = (variable("num_args"), variable("result"), variable("safe_call"));
+    let parameters = quote! {
+        #handle: *mut ::core::ffi::c_void,
+        #args: *const ::anyfn::abi::TVMFFIAny,
+        #num_args: i32,
+        #result: *mut ::anyfn::abi::TVMFFIAny,
     };
     quote! {
         const _: () = {
@@ -132,25 +135,27 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
             const NAMES: ::anyfn::__private::Names = #names;
 
             #[unsafe(export_name = #call)]
-            unsafe extern "C" fn #safe_call(#args_type) -> ::core::ffi::c_int {
+            unsafe extern "C" fn __anyfn_call(#parameters) -> ::core::ffi::c_int {
+                // SAFETY: this is the function that the loader calls, and the handle that it passes.
+                let #safe_call = unsafe { ::anyfn::__private::SafeCall::new(__anyfn_call, #handle) };
                 // SAFETY: the loader passes what the ABI promises for a call.
-                let safe_call = unsafe { ::anyfn::__private::SafeCall::new(#safe_call, handle) };
-                // SAFETY: the loader passes what the ABI promises for a call.
-                unsafe { ::anyfn::__private::call_exported(&NAMES, #function, safe_call, args, num_args, result) }
+                unsafe {
+                    ::anyfn::__private::call_exported(&NAMES, #function, #safe_call, #args, #num_args, #result)
+                }
             }
 
             #[unsafe(export_name = #metadata)]
-            unsafe extern "C" fn metadata(#args_type) -> ::core::ffi::c_int {
-                let _ = (handle, args, num_args);
+            unsafe extern "C" fn __anyfn_metadata(#parameters) -> ::core::ffi::c_int {
+                let _ = (#handle, #args, #num_args);
                 // SAFETY: the loader passes what the ABI promises for a call.
-                unsafe { ::anyfn::__private::exported_metadata(&NAMES, #function, result) }
+                unsafe { ::anyfn::__private::exported_metadata(&NAMES, #function, #result) }
             }
 
             #[unsafe(export_name = #docs)]
-            unsafe extern "C" fn doc(#args_type) -> ::core::ffi::c_int {
-                let _ = (handle, args, num_args);
+            unsafe extern "C" fn __anyfn_doc(#parameters) -> ::core::ffi::c_int {
+                let _ = (#handle, #args, #num_args);
                 // SAFETY: the loader passes what the ABI promises for a call.
-                unsafe { ::anyfn::__private::exported_doc(&NAMES, result) }
+                unsafe { ::anyfn::__private::exported_doc(&NAMES, #result) }
             }
         };
     }

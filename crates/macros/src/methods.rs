@@ -170,7 +170,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
                 is_static: #is_static,
                 is_init: #is_init,
                 blocking: #blocking,
-                // SAFETY: `call` relies only on what the ABI promises, and ignores its first argument.
+                // SAFETY: `call` relies only on what the ABI promises, and uses its first argument only to call itself.
                 #[allow(clippy::undocumented_unsafe_blocks)]
                 call: unsafe { __p::MethodCode::new(call) },
                 signature: || __p::signature_text(&NAMES, #body),

@@ -56,7 +56,7 @@ pub struct MethodDef {
 pub struct MethodCode(TVMFFISafeCallType);
 
 impl MethodCode {
-    /// Wraps a C function that does not use its first argument, the context pointer.
+    /// Wraps a C function that works with any first argument, the context pointer.
     ///
     /// ```compile_fail,E0133
     /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);
