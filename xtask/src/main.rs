@@ -81,11 +81,13 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     let given = flags(&args, &known)?;
     let quick = given.contains(&"--quick");
     let only: Vec<&str> = only.iter().filter_map(|arg| arg.strip_prefix("--only=")).collect();
-    let is_named = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
-    let uses: Vec<&str> = steps.iter().filter(is_named).flat_map(Step::used_steps).copied().collect();
-    let is_wanted = |step: &&Step| is_named(step) || uses.contains(&step.name);
-    let (steps, left_out): (Vec<&Step>, Vec<&Step>) =
-        steps.iter().filter(is_wanted).partition(|step| !quick || step.is_quick());
+    let is_named = |step: &Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
+    let is_selected = |step: &Step| is_named(step) && (!quick || step.is_quick());
+    let uses: Vec<&str> =
+        steps.iter().filter(|step| is_selected(step)).flat_map(Step::used_steps).copied().collect();
+    let left_out: Vec<&Step> = steps.iter().filter(|step| is_named(step) && !is_selected(step)).collect();
+    let steps: Vec<&Step> =
+        steps.iter().filter(|step| is_selected(step) || uses.contains(&step.name)).collect();
     if steps.is_empty() {
         let quick = if quick { "quick " } else { "" };
         return Err(format!("no {quick}step of `{command}` has {} in its name", only.join(" or ")).into());

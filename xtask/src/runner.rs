@@ -351,10 +351,14 @@ impl Run {
 /// Runs the steps of a command, and prints a table of their outcomes and the names of the steps that a quick
 /// run leaves out. Returns an error if a step failed.
 pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: Options) -> Result<()> {
-    let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
+    let mut rows: Vec<(&'static str, Outcome, Duration)> = Vec::new();
     for group in steps.chunk_by(|one, next| one.beside && next.beside) {
         let first = rows.len();
-        rows.extend(run_group(command, group, options, |i, name| {
+        let is_failed = |(name, outcome, _): &(&'static str, Outcome, Duration)| {
+            matches!(outcome, Outcome::Failed(_)).then_some(*name)
+        };
+        let failed: Vec<&str> = rows.iter().filter_map(is_failed).collect();
+        rows.extend(run_group(command, group, &failed, options, |i, name| {
             println!("[{}/{}] {name}", first + i + 1, steps.len());
         }));
         let failed = rows.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
@@ -376,13 +380,14 @@ pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: O
 }
 
 /// Runs steps at the same time, one per processor, and returns their rows of the table in the order of the
-/// steps.
-fn run_group<'a>(
+/// steps. A step that uses the results of a step in `failed` fails without being run.
+fn run_group(
     command: &str,
-    steps: &[&'a Step],
+    steps: &[&Step],
+    failed: &[&str],
     options: Options,
     starts: impl Fn(usize, &str) + Sync,
-) -> Vec<(&'a str, Outcome, Duration)> {
+) -> Vec<(&'static str, Outcome, Duration)> {
     let next = AtomicUsize::new(0);
     let worker = || {
         let mut rows = Vec::new();
@@ -391,7 +396,10 @@ fn run_group<'a>(
             let Some(step) = steps.get(i) else { return rows };
             starts(i, step.name);
             let start = Instant::now();
-            let outcome = run_step(command, step, options);
+            let outcome = match step.uses.iter().find(|used| failed.contains(used)) {
+                Some(used) => Outcome::Failed(format!("`{used}` failed, whose results it uses")),
+                None => run_step(command, step, options),
+            };
             match &outcome {
                 Outcome::Skipped(reason) => println!("    {}: skipped: {reason}", step.name),
                 Outcome::Failed(reason) => println!("    {}: FAILED: {reason}", step.name),
@@ -576,9 +584,16 @@ mod tests {
             Step::new(name, action).beside()
         };
         let (one, two) = (meet("one"), meet("two"));
-        let rows = run_group("runner-test", &[&one, &two], Options::default(), |_, _| {});
+        let rows = run_group("runner-test", &[&one, &two], &[], Options::default(), |_, _| {});
         assert_eq!(rows.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["one", "two"]);
         assert!(rows.iter().all(|(_, outcome, _)| matches!(outcome, Outcome::Passed(_))));
+    }
+
+    #[test]
+    fn a_step_that_uses_a_failed_one_does_not_run() {
+        let tests = Step::new("tests", |_| panic!("the libraries are old")).uses(&["library"]);
+        let rows = run_group("runner-test", &[&tests], &["library"], Options::default(), |_, _| {});
+        assert!(matches!(&rows[0].1, Outcome::Failed(reason) if reason.contains("`library` failed")));
     }
 
     #[test]
