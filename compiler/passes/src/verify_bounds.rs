@@ -70,6 +70,12 @@ fn outside_here(
     }
     let vars: Vec<Ref<Var>> = enclosing.runs.iter().map(|(var, _, _)| var.clone()).collect();
     let Some((factors, _)) = analyzer.linear_parts(index, &vars) else { return Ok(None) };
+    // Simplification of an extent for certain values of the outer variables can drop the bound that proves it empty.
+    for (_, _, extent) in enclosing.runs {
+        if analyzer.can_prove(&is_empty(extent)?) {
+            return Ok(None);
+        }
+    }
     for corner in [Corner::Low, Corner::High, Corner::First, Corner::Last] {
         let Some(values) = values(analyzer, enclosing.runs, &factors, corner)? else { continue };
         let reached = analyzer.simplify(&with(&values, index)?)?;
@@ -110,22 +116,18 @@ fn values(
 ) -> Result<Option<Values>> {
     let mut values = Values::new();
     for ((var, min, extent), factor) in runs.iter().zip(factors) {
-        let one = ops::int(1, extent.dtype)?;
-        let (min, own) = (with(&values, min)?, with(&values, extent)?);
-        // Either form can be provable alone: simplification of the second one drops bounds that the values imply.
-        if analyzer.can_prove(&ops::less(extent.clone(), one.clone())?)
-            || analyzer.can_prove(&ops::less(own.clone(), one.clone())?)
-        {
+        let (min, extent) = (with(&values, min)?, with(&values, extent)?);
+        if analyzer.can_prove(&is_empty(&extent)?) {
             return Ok(None);
         }
-        let extent = own;
         let is_last = match corner {
             Corner::First => false,
             Corner::Last => true,
             Corner::Low => *factor < 0,
             Corner::High => *factor > 0,
         };
-        let value = if is_last { ops::sub(ops::add(min, extent.clone())?, one)? } else { min };
+        let value =
+            if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
         let value = analyzer.simplify(&value)?;
         // The number of values may be 0 if it depends on data or on an unknown function.
         if !is_sure(&extent) {
@@ -134,6 +136,11 @@ fn values(
         values.push((var.clone(), value));
     }
     Ok(Some(values))
+}
+
+/// Returns the condition under which a loop with the trip count `extent` has no iterations.
+fn is_empty(extent: &Expr) -> Result<Expr> {
+    ops::less(extent.clone(), ops::int(1, extent.dtype)?)
 }
 
 /// Returns true if a trip count is computed only from variables and integers, and not from data in buffers or

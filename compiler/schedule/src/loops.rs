@@ -188,7 +188,8 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
         let uses = |node: &&Ref<For>, reduces| ir_reduction::uses(&place.realize, &node.loop_var, reduces);
-        let loops: Vec<Ref<For>> = nodes.iter().chain(&place.loops).cloned().collect();
+        let loops = nodes.iter().chain(&place.loops).filter(|node| !uses(node, false));
+        let loops: Vec<Ref<For>> = loops.cloned().collect();
         if !ir_reduction::may_be_empty(&place.realize, &loops) {
             continue;
         }

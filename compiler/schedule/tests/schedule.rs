@@ -161,6 +161,23 @@ fn a_split_that_does_not_fit_gets_a_condition() -> Result<()> {
 }
 
 #[test]
+fn a_reduction_of_something_is_fused_with_any_number_of_rows() -> Result<()> {
+    for rows in [ops::i32(6), ops::var("n", DType::INT32).into_parent()] {
+        let a = placeholder([rows.clone(), ops::i32(8)].into_iter().collect(), DType::FLOAT32, "A")?;
+        let k = reduce_axis(ops::i32(0), ops::i32(8), "k")?;
+        let b = compute([rows].into_iter().collect(), "B", |i| {
+            sum(at(&a, [i.get(0)?, k.var.clone().into_parent()])?, [k.clone()].into_iter().collect())
+        })?;
+        let schedule = new(create_prim_func(&[a, b].map(Ref::into_object), "f")?)?;
+        let loops = schedule.get_loops("B")?;
+        let parts = schedule.split(loops[1].clone(), vec![None, Some(4)])?;
+        schedule.fuse(vec![loops[0].clone(), parts[0].clone()])?;
+        schedule.fuse(schedule.get_loops("B")?)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_reduction_of_perhaps_nothing_sets_its_results() -> Result<()> {
     let m: Expr = ops::var("m", DType::INT32).into_parent();
     let a = placeholder([ops::i32(6), m.clone()].into_iter().collect(), DType::FLOAT32, "A")?;
