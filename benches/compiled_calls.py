@@ -17,7 +17,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def runtime(who):
-    """Returns functions of a runtime: to load a library, import an array, register a function, set the thread count."""
+    """Returns a runtime's functions to load a library, import an array, register a function and set the thread count."""
     if who == "anyfn":
         import anyfn
 

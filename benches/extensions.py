@@ -36,7 +36,7 @@ def kernels(work):
 
 
 def peer(python, work):
-    """Builds the C++ files of the benchmarks against the peer: a program, a function library and a plugin."""
+    """Builds the benchmarks' C++ files with the headers of the peer: a program, a function library and a plugin."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]

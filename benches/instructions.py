@@ -49,7 +49,10 @@ def run(python, contender, work, statement, environment):
 
 
 def count(pythons, work):
-    """Returns the instructions per call, by row and contender. `pythons` gives the interpreter and environment of each."""
+    """Returns the number of instructions per call, by benchmark and contender.
+
+    `pythons` maps each contender to its interpreter and environment.
+    """
     source = work / "switch.c"
     source.write_text(SWITCH)
     extensions.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", work / "switch.so"])

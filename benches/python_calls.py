@@ -86,7 +86,7 @@ def runtime(m, folder, ours):
 
 
 def graphs(m, define, save, load):
-    """Returns a dict of functions that return a binary tree of `NODES` objects, its classes, or operations on it."""
+    """Returns a dict of functions that return trees of `NODES` objects, classes of nodes, or operations on trees."""
     get = m.get_global_func
 
     @functools.lru_cache(None)
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """Returns a dict of functions without arguments that return members of an extension module, by the names that rows use."""
+    """Returns a dict from names in rows to functions, each of which returns a member of an extension module."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -331,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Returns the minimum value of several evaluations of an expression. `{n}` becomes the number of calls per slice."""
+    """Evaluates an expression several times and returns the minimum. Replaces `{n}` by the number of calls to measure."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

@@ -39,7 +39,7 @@ def number(x):
 
 
 def verdict(row, ours, ratio):
-    """Returns a row's budget and the verdict, `met` or `**missed**`, as strings. Both are empty without a budget."""
+    """Returns a row's budget and the verdict, `met` or `**missed**`, as strings. Both are empty if the row has no budget."""
     if row.limit_ns is not None:
         return f"{row.limit_ns / 1e6:.0f} ms", "met" if ours <= row.limit_ns else "**missed**"
     if row.budget is None:
@@ -49,7 +49,7 @@ def verdict(row, ours, ratio):
 
 
 def micros_table(section, data):
-    """Returns the lines of a section's table, in microseconds. It compares each row with another contender or row."""
+    """Returns the lines of a section's table, in microseconds. The table compares each row with another contender or row."""
     found, (key, called) = data["sections"].get(section, {}), MICROS[section]
     lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
     lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
@@ -68,7 +68,7 @@ def micros_table(section, data):
 
 
 def table(section, data):
-    """Returns the lines of a section's table, in nanoseconds. It compares each row with the peer."""
+    """Returns the lines of a section's table, in nanoseconds. The table compares each row with the peer."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
     about = ABOUT.get(section)

@@ -22,7 +22,7 @@ CALL, INT, NONE = 39, 9, 17
 
 
 def least(count, slices, *bodies):
-    """Measures functions alternately, `count` calls at a time. Returns the minimum nanoseconds per call of each.
+    """Measures functions alternately, `count` calls at a time. Returns the minimum time per call of each, in nanoseconds.
 
     A turn consists of several slices: if a process constantly alternates between two partners, the scheduler does not place it
     beside either of them.
@@ -113,7 +113,7 @@ def free_port():
 
 
 def peer_rows(work, only):
-    """Measures sessions of apache-tvm, whose client is entirely Python, and prints one line per row."""
+    """Measures sessions of apache-tvm, whose client is written entirely in Python, and prints one line per row."""
     import tvm
     from tvm import rpc
 

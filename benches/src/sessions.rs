@@ -162,9 +162,9 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A
-    /// slice runs `count` iterations. Each turn runs several slices of the same function, because the
-    /// scheduler does not keep a thread near a peer process if the thread often switches between two of them.
+    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A slice
+    /// runs `count` iterations. Each turn runs several slices of the same function, because the scheduler keeps
+    /// a thread near the process with which it communicates only if that process seldom changes.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);

@@ -11,7 +11,7 @@ use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// Values to which a corpus case has bound names, by name.
+/// Variables of a corpus case: the value of each name that the case has defined.
 type Scope = BTreeMap<String, Any>;
 
 /// Converts a corpus value to a Rust value.

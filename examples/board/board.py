@@ -1,4 +1,4 @@
-"""Compiles a function here and runs it on a board through a session; the board also calls a function of this process.
+"""Compiles a function and runs it on a board through a session; the board also calls a function of this process.
 
 The board needs the file ``anyfn`` for its processor (``./x dist``) and a key, which ``anyfn rpc key board > board.key`` creates::
 

@@ -113,7 +113,7 @@ def use_kept(kept):
 
 
 def fill_slots():
-    """Registers the functions that compiled code calls through context symbols; ``tvm_ffi`` does not do this."""
+    """Registers the functions that compiled code calls through context symbols, because ``tvm_ffi`` does not."""
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
     for name in ("FunctionCall", "EnvModLookupFromImports", "ErrorSetRaisedFromCStr"):
         address = ctypes.cast(getattr(library, "TVMFFI" + name), ctypes.c_void_p)

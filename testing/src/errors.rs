@@ -20,7 +20,7 @@ fn panic(message: &str) {
     panic!("{message}");
 }
 
-/// Calls `f` and returns the error that it raises, or None if it raises none.
+/// Calls `f` and returns the error that it raises, or None if `f` succeeds.
 #[register("testing.catch_error")]
 fn catch_error(f: anyfn::PackedFunc) -> Option<Error> {
     f.call(()).err()

@@ -28,7 +28,7 @@ fn call_n_with(args: Args<'_>) -> Result<f64> {
     time(n, || f.call_views(rest).map(drop))
 }
 
-/// Calls a function that raises an error n times, catches the errors and returns the nanoseconds per error.
+/// Raises and catches n errors, each in a call of a function, and returns the nanoseconds per error.
 #[register("testing.raise_n")]
 fn raise_n(n: u64) -> Result<f64> {
     let fail = PackedFunc::new(|_| -> Result<Any> { anyfn::bail!("ValueError", "raised in a loop") });

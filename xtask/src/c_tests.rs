@@ -22,7 +22,8 @@ pub(crate) enum Mode {
     Plain,
     /// Valgrind: invalid accesses and leaks are errors.
     Valgrind,
-    /// Address sanitizer: leaks are errors in the test program and in the library, invalid accesses only in the test program.
+    /// Address sanitizer, which reports leaks in the test program and in the library. Invalid accesses are
+    /// detected only in the test program, because the library is not instrumented.
     AddressSanitizer,
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Adds packages. Their inputs are the folders of the packages and of all workspace packages from which
-    /// they or their tests are built.
+    /// Adds packages. The files in their folders become inputs, and the files of all workspace packages from
+    /// which these packages or their tests are built.
     pub(crate) fn packages(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.packages.extend(names.into_iter().map(|name| name.as_ref().to_owned()));
         self

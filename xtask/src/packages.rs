@@ -16,8 +16,8 @@ struct Package {
     folder: String,
     /// Names of the workspace's packages that this package is built from.
     dependencies: Vec<String>,
-    /// Names of the workspace's packages that are development dependencies of this package, which its tests
-    /// use.
+    /// Names of the workspace's packages that are development dependencies of this package: only its tests
+    /// use them.
     test_dependencies: Vec<String>,
     /// True if the package has a library, so that it may have documentation tests.
     has_library: bool,
@@ -135,8 +135,8 @@ impl Packages {
         }
     }
 
-    /// Returns the folders of the given packages, of the packages that their tests use, and of all packages of the
-    /// workspace on which any of these depends.
+    /// Returns the folders of the given packages and of the packages that their tests use, together with the
+    /// folders of all their dependencies in the workspace.
     ///
     /// # Errors
     /// Returns an error if the workspace has no package of that name.

@@ -15,7 +15,7 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::runner::Run;
 
-/// A fault that the test plants by appending `text` to a file.
+/// Fault that is planted by appending `text` to a file.
 struct Fault {
     /// Path of the file to which the text is appended, relative to the project's root.
     file: String,
@@ -25,8 +25,8 @@ struct Fault {
 }
 
 impl Fault {
-    /// Returns strings of which the step's output contains at least one if the step has found this fault and
-    /// not another problem.
+    /// Returns strings that identify this fault in the step's output. If the output contains none of them,
+    /// the step has failed for another reason.
     fn evidence(&self) -> &'static [&'static str] {
         // Readers of JSON name the file, not its content.
         if self.file.ends_with(".json") { &["values.json"] } else { &["planted fault", "planted_fault"] }
@@ -78,8 +78,8 @@ fn faults() -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Plants one fault after another in a copy of the project in which `./x test --quick` has passed, and checks that the same
-/// command finds it.
+/// Plants one fault at a time in a copy of the project in which `./x test --quick` has passed. Checks that
+/// the step that must find the fault then fails because of it.
 pub(crate) fn run(run: &Run) -> Result<()> {
     let selected = std::env::var("ANYFN_FAULTS").unwrap_or_default();
     let copy = paths::scratch_dir("planted");
@@ -124,8 +124,8 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     }
 }
 
-/// Copies the project's files, which are those that Git tracks or would add, to the empty folder `copy`. The
-/// copy uses the Python environment of the project.
+/// Copies the project's files to the empty folder `copy`: the files that Git tracks, and untracked files that
+/// it does not ignore. The copy uses the Python environment of the project.
 fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     let root = paths::root();
     let _ = fs::remove_dir_all(copy);
@@ -167,8 +167,9 @@ mod tests {
         files("ls-files --cached")
     }
 
-    /// Files that are inputs of no cached step. Only the steps `tidy` and `python wheel`, which always run,
-    /// read them; the CI script starts the steps.
+    /// Files that are inputs of no cached step other than the tests of `anyfn-xtask`, which have all files as
+    /// inputs. The steps `tidy` and `python wheel`, which always run, read these files. The script `.ci/run`
+    /// starts the steps.
     const READ_EVERY_TIME: [&str; 7] = [
         ".ci/run",
         ".gitignore",
@@ -233,8 +234,8 @@ mod tests {
 
     struct Package {
         folder: String,
-        /// Names of the packages on which this package depends, each with true if only its tests depend on
-        /// it.
+        /// Names of the packages on which this package depends, each with a flag that is true if only the
+        /// tests depend on it.
         dependencies: Vec<(String, bool)>,
     }
 
@@ -387,8 +388,8 @@ mod tests {
         assert!(counts.values().all(|count| *count > 0), "{counts:?}");
     }
 
-    /// Checks that each file is an input of some step. Otherwise only a run with `--all` would find a fault
-    /// in it.
+    /// Checks that each file is an input of the tests of `anyfn-xtask` and, unless it is in
+    /// [`READ_EVERY_TIME`], also of another step. Otherwise only a run with `--all` would find a fault in it.
     #[test]
     fn every_file_is_an_input() {
         let all = All::new();

@@ -215,9 +215,10 @@ const OF_ONE_VERSION: &[&str] = &[
     "test_golden.py",
 ];
 
-/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of Python.
-/// The oldest version runs most files; all other versions run only [`WHEEL_TESTS`]. If the oldest version is also
-/// that of `.x/venv`, which runs all files with the sources, it runs only [`WHEEL_TESTS`], too.
+/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of
+/// Python. The oldest version runs most files; all other versions run only [`WHEEL_TESTS`]. The oldest
+/// version, too, runs only [`WHEEL_TESTS`] if it is the version of `.x/venv`, because another step then runs
+/// all files with that version.
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));

@@ -21,7 +21,8 @@ pub(crate) const FOLDER: &str = "bindings/python/tests";
 /// Name of the test file that runs the conformance corpus. It runs in a step of its own.
 pub(crate) const CORPUS: &str = "test_conformance.py";
 
-/// Packages that build the libraries which all test files load, and the command which they start.
+/// Packages that build the libraries and the command that the test files use. They are inputs of all test
+/// files.
 const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
 /// Package that builds the compiler's library.

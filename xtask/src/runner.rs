@@ -567,8 +567,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that steps which allow it run at the same time, by means of two steps that wait for each other.
-    /// Also checks that the rows of the outcome table keep the order of the steps.
+    /// Checks that two steps run at the same time if both allow it: each step waits for the other. Also
+    /// checks that the rows of the outcome table keep the order of the steps.
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {

@@ -26,8 +26,8 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths outside of all packages that some Rust tests use. Each element consists of a string and a path.
-/// Exactly the packages whose sources contain the string use the path.
+/// Paths that some Rust tests use and that do not belong to a package. Each element consists of a string and
+/// a path. The path is an input of the tests of a package if the package's sources contain the string.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -49,8 +49,8 @@ const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
-/// Paths of the sources from which the public items of the crate `anyfn` come, and of the list with which
-/// these items are compared.
+/// Inputs of the check of the public API: the sources of the public items of the crate `anyfn`, and the list
+/// with which these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
 /// Test file that runs the conformance corpus.
@@ -425,8 +425,8 @@ fn is_beside_peer(file: &str) -> bool {
     file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Returns a part for each package. Apart from the inputs of its dependencies, a part's inputs are the package's
-/// folder and the result of `inputs` for the package's name and folder.
+/// Returns a part for each package. The inputs of a part are the package's folder, the result of `inputs` for
+/// the package's name and folder, and the inputs of the package's dependencies.
 fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -466,7 +466,7 @@ fn rust_test_parts() -> Result<Vec<Part>> {
 }
 
 /// Runs the tests of the packages that have changed, and of the packages that are built from or tested with
-/// them. In a quick run, only the unit tests of the latter run.
+/// changed packages. For packages that have not changed themselves, a quick run runs only the unit tests.
 fn rust_tests(run: &Run, due: &Due) -> Result<()> {
     let (runner, all) = match which("cargo-nextest") {
         Some(_) => ("nextest run --no-fail-fast --no-tests=pass", ""),
@@ -495,7 +495,7 @@ fn rust_doc_test_parts() -> Result<Vec<Part>> {
     Ok(with_library.map(|name| Part::new(name, Inputs::default().packages([name]).paths(DOCS))).collect())
 }
 
-/// Returns a part for each package of the runtime that is tested with the address sanitizer.
+/// Returns a part for each of the runtime's packages that are tested with the address sanitizer.
 fn rust_asan_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -514,7 +514,7 @@ fn rust_asan_parts() -> Result<Vec<Part>> {
     CHECKED.into_iter().map(part).collect()
 }
 
-/// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
+/// Runs the tests of the runtime with the address sanitizer. The standard library is not instrumented.
 fn rust_asan(run: &Run, due: &Due) -> Result<()> {
     let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
     run.cmd(
@@ -542,7 +542,7 @@ fn compiled_libraries(run: &Run) -> Result<()> {
 }
 
 /// Returns the reason why apache-tvm cannot compile the libraries for the tests of compiled code, if any. The
-/// tests that load these libraries report the reason, too.
+/// tests that load these libraries are then skipped for the same reason.
 fn no_tvm() -> Option<String> {
     paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
 }
@@ -564,7 +564,7 @@ pub(crate) fn no_nightly() -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Checks the names of used steps. A step whose results are used runs before the step that uses them.
+    /// Checks that each used step exists and comes before the step that uses its results.
     #[test]
     fn used_steps_come_earlier() {
         for (command, steps) in [
@@ -587,7 +587,8 @@ mod tests {
         }
     }
 
-    /// Checks that the Python tests, whose package a build replaces, are never run with an older one.
+    /// Checks that the step `python tests` uses the steps that build the package, so that it never tests an
+    /// older build.
     #[test]
     fn python_tests_use_the_build() {
         let steps = test();

@@ -81,7 +81,7 @@ def lower(
 
 
 def _pipeline(pipeline, passes):
-    """Returns ``pipeline``, by default the default pipeline, with ``passes`` inserted; None if neither is given."""
+    """Returns ``pipeline``, by default the default pipeline, with ``passes`` inserted; None if neither argument is given."""
     passes = list(passes)
     if not passes and pipeline is None:
         return None

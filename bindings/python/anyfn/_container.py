@@ -99,7 +99,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Reduces an Array or Map for pickling. One with a single owner is pickled only once, so it needs no ``_Node``."""
+    """Reduces an Array or Map for pickling. A container with one owner is pickled once, and so without ``_Node``."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)

@@ -238,7 +238,7 @@ def _replace(self, /, **changes):
 
 
 def _compare(cls, order, hashed):
-    """Adds methods for comparison by fields to a class, and keeps the methods that the class itself defines."""
+    """Adds methods for comparison by fields to a class, except those methods that the class itself defines."""
     # Python sets this to None in a class that defines `__eq__`.
     own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]

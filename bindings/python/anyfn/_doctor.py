@@ -88,7 +88,7 @@ def _numpy():
 
 
 def _peers():
-    """Lists the installed array libraries and packages with a runtime of the same ABI, without importing them."""
+    """Lists installed packages, without importing them: array libraries, and runtimes with the same ABI."""
     import importlib.metadata
 
     done = "looked for packages with a runtime of the same ABI, and for array libraries; none was imported"

@@ -164,7 +164,7 @@ class Module:
     def is_current(
         self, path: "Optional[Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]]" = None
     ) -> bool:
-        """Returns true if loading the module's file now, or the file at ``path``, would load the code of this module."""
+        """Returns true if loading ``path`` now, by default the module's own file, would yield the code of this module."""
         return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))
 
     @property
@@ -272,7 +272,7 @@ _METHODS = (
 
 
 def make_module(content: "Any") -> "Module":
-    """Returns a module of a custom kind that the object ``content`` implements.
+    """Returns a module of a custom kind. The object ``content`` implements the module.
 
     ``content.kind`` is the name of the kind, and ``content.get_function(name)`` returns a callable or None. Further
     attributes are optional: ``functions()`` (which returns names), ``save_to_bytes()``, ``write_to_file(path, format)``,
@@ -330,7 +330,7 @@ class Watch:
         self._watch = module
 
     def poll(self) -> bool:
-        """Loads a newer usable build of the file and returns true, if there is one. Lookups and calls check the file, too."""
+        """If the file has a newer usable build, loads it and returns true. Lookups and calls check for a newer build, too."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self) -> "Module":

@@ -44,7 +44,7 @@ class WalkResult:
 
 
 class DefRegionKind:
-    """Kind of a definition region: which variables a value defines (none, all variables in it, or only itself)."""
+    """Kind of a definition region: a value in it defines no variables, all variables in the value, or only itself."""
 
     NONE = 0
     DEF_PATTERN = 1
@@ -52,7 +52,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """Object that a callback returns to end a walk or visit. The walk returns the same object; ``value`` is any value."""
+    """Object that a callback returns to end a walk or visit. The walk returns this object; ``value`` is arbitrary."""
 
     def __init__(self, value: "Any" = None) -> None:
         self.__init_handle_by_constructor__(_interrupt, value)
@@ -79,7 +79,7 @@ class StructuralVisitor(_core.Object):
         return _visitor_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` while the DefRegionKind is ``kind``; if it is ``DEF_PATTERN`` already, it does not change."""
         return _visitor_with_region(self, kind, callback)
 
 
@@ -92,7 +92,7 @@ class StructuralMutator(_core.Object):
         return _mutate(self, value)
 
     def default_mutate(self, value: "Any") -> "Any":
-        """Returns a value with mutated children, or the same value if no child changes; skips the value's callback."""
+        """Returns a value with mutated children, or the same value if no child changes. Calls no callback for the value."""
         return _default_mutate(self, value)
 
     def var_remap_get(self, var: "Object") -> "Any":
@@ -108,7 +108,7 @@ class StructuralMutator(_core.Object):
         return _mutator_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` while the DefRegionKind is ``kind``; if it is ``DEF_PATTERN`` already, it does not change."""
         return _mutator_with_region(self, kind, callback)
 
 

@@ -55,7 +55,7 @@ def structural_hash(value: "Any", map_free_vars: bool = False, skip_tensor_conte
 def get_first_structural_mismatch(
     lhs: "Any", rhs: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False
 ) -> "Optional[tuple[AccessPath, AccessPath]]":
-    """Returns the paths of the first difference in each of two values, or None if they are structurally equal.
+    """Returns two paths to the first difference of two values, one in each value; None if the values are structurally equal.
 
     >>> left, right = get_first_structural_mismatch([1, {"a": 2}], [1, {"a": 3}])
     >>> print(left)

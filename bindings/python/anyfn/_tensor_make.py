@@ -227,7 +227,7 @@ def _extents(shape):
 
 
 def _is_array(value):
-    """Returns true if native code can import an object as a tensor. The object must not be plain bytes."""
+    """Returns true if an object supports DLPack, or the buffer protocol with at least one dimension, as bytes do."""
     if hasattr(value, "__dlpack__"):
         return True
     try:

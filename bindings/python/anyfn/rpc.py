@@ -86,7 +86,7 @@ class RemoteObject(Object):
 
 @register_object("rpc.Session")
 class Session(Object):
-    """A session with another process, which gives access to its functions, modules and tensors.
+    """A session, which gives access to the functions, modules and tensors of another process.
 
     Remote functions are called like local ones: with keyword arguments, from any thread, and with functions of this process as
     arguments, which the remote end calls back. Numbers, strings, containers, and objects whose fields are such values are copied.
@@ -284,12 +284,12 @@ def connect(host: str, port: int, key: Optional[str] = None, timeout: Optional[f
 
 
 def local() -> Session:
-    """Returns a session with this process itself, which has the same errors and limits as a session with another machine."""
+    """Returns a session with this process itself. Its errors and limits are those of a session with another machine."""
     return _core.get_global_func("rpc.local", False)()
 
 
 def spawn(imports: Iterable[str] = (), command: Optional[Sequence[str]] = None) -> Session:
-    """Returns a session with a new child process, whose crash raises ``ConnectionError`` here.
+    """Returns a session with a new child process. If the child crashes, calls raise ``ConnectionError``.
 
     The process runs this Python with this package and imports the modules named by ``imports``, whose registered functions the
     session can call. Alternatively, ``command`` is a list of a program and its arguments, which has to call

@@ -41,7 +41,7 @@ def live_objects() -> "dict[str, int]":
 
 
 def null_device(index: int = 0) -> "device":
-    """Returns a null device for tests, which only stores bytes. The host cannot access them directly, as with a GPU."""
+    """Returns a null device, a test device that only stores bytes. As with a GPU, the host cannot access them directly."""
     return _device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
 
 

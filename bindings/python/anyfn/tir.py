@@ -386,7 +386,7 @@ class Analyzer(Object):
 
 
 def verify(func: PrimFunc) -> None:
-    """Verifies a function and raises an error that describes what is wrong; ``build`` does the same.
+    """Verifies a function. Raises an error that describes the problem, if there is one; ``build`` does the same.
 
     Checks include data types, undefined variables and buffers, and indices outside of a buffer.
     """
@@ -529,7 +529,7 @@ pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign"
 
 
 def power(x: _Operand, y: _Operand) -> PrimExpr:
-    """Returns ``x ** y``: products if ``y`` is a small integer constant, otherwise ``pow`` of floating-point values."""
+    """Returns ``x ** y``: multiplications if ``y`` is a small integer constant, otherwise a floating-point ``pow``."""
     return _call.power(x, y)
 
 

@@ -476,9 +476,9 @@ class Schedule(Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def cache_write(self, block: str, buffer: _BufferName, scope: str = "local") -> str:
-        """Lets a block write to a new buffer in memory of the given scope, and adds a block that copies it to the original
-        buffer. The original buffer is given by its name, or by its index among the buffers that the block writes.
-        Returns the name of the new block, which is also the name of the new buffer.
+        """Lets a block write to a new buffer in memory of the given scope, and adds a block that copies the new
+        buffer to the original one. The original buffer is given by its name, or by its index among the buffers
+        that the block writes. Returns the name of the new block, which is also the name of the new buffer.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
@@ -495,11 +495,11 @@ class Schedule(Object):
         index_map: Union[IndexMap, Callable[..., Sequence[_Operand]]],
         pad: Union[int, float, PrimExpr, None] = None,
     ) -> None:
-        """Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or by its
-        index among the buffers that the block writes, followed by those that it reads. ``index_map`` is a ``tir.IndexMap``,
-        or a function that receives the indices of an element and returns its new indices. The buffer may become larger.
-        If ``pad`` is given, the loops of the block that sets the buffer run over all locations of the new layout, and the
-        block sets locations that hold no element to that value.
+        """Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or
+        by its index among the buffers that the block writes, followed by those that it reads. ``index_map`` is a
+        ``tir.IndexMap``, or a function that receives the indices of an element and returns its new indices. The
+        buffer may become larger. If ``pad`` is given, the loops of the block that sets the buffer run over all
+        locations of the new layout, and the block stores ``pad`` in locations that hold no element.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
@@ -540,8 +540,8 @@ class Schedule(Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def reverse_compute_inline(self, block: str) -> None:
-        """Inlines a block into the block that produces its input, which then computes the elements of the inlined block
-        directly.
+        """Inlines a block into the block that produces its input. That block then computes the elements of the
+        inlined block directly.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """

@@ -101,7 +101,7 @@ Sequential = Pipeline
 def prim_func_pass(
     function: Optional[_OnFuncs] = None, *, name: Optional[str] = None
 ) -> Union[Pass, Callable[[_OnFuncs], Pass]]:
-    """Creates a pass from a function of a PrimFunc; a function of two arguments also receives the PrimFunc's module."""
+    """Creates a pass from a function that takes a PrimFunc and, if it has two parameters, the PrimFunc's module."""
     return _decorator(function, name, "prim_func")
 
 
@@ -113,7 +113,7 @@ def module_pass(
 
 
 def as_pass(one: _PassLike) -> Pass:
-    """Converts a pipeline, or a plain function of a PrimFunc, to a pass; a pass is returned unchanged."""
+    """Converts a pipeline, or a plain function that takes a PrimFunc, to a pass; a pass is returned unchanged."""
     if isinstance(one, Pass):
         return one
     if isinstance(one, Pipeline):
@@ -154,7 +154,7 @@ def _decorator(function, name, kind):
 
 
 def _takes_one(function):
-    """Returns true if a function cannot be called with two arguments."""
+    """Returns true if a function accepts only one argument, false if it accepts two or its signature is unknown."""
     import inspect
 
     try:

@@ -115,7 +115,7 @@ fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     Ok(plain(type_index, words::bits(made.obj())))
 }
 
-/// Returns the string of a path object: the result of `os.fsdecode`, which also accepts a path that consists of bytes.
+/// Converts a path object to a string with `os.fsdecode`, which also accepts paths of bytes.
 fn path(object: Obj<'_>) -> Res<Own> {
     let os = py::import(c"os")?;
     let decode = py::intern(c"fsdecode")?;

@@ -37,8 +37,8 @@ pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Makes an owning tensor from a view that native code is about to keep. Leaves `out` unchanged unless the
-/// view describes an array that is an argument of a call in progress on this thread.
+/// Makes an owning tensor from a view that native code is about to keep. The view must describe an array that
+/// is an argument of a call in progress on this thread. For any other view, `out` stays unchanged.
 ///
 /// # Safety
 /// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.

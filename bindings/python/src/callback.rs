@@ -75,8 +75,8 @@ pub(crate) unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True while [`watched`] enters [`safe_call`] for a call that it has reported to the call observer, so
-    /// that the same call is not reported again.
+    /// True while [`watched`] enters [`safe_call`]. The call has then already been reported to the call
+    /// observer, so `safe_call` does not report it again.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 

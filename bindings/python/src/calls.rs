@@ -72,8 +72,9 @@ impl Listed {
     /// An empty set of arrays, for a call that has added none to the record.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Adds each argument whose value is a tensor description (`DLTensor`) to this thread's list of such arguments.
-    /// The caller must keep these arguments alive until [`Listed::end`].
+    /// Adds the arrays among the arguments of a call to the record of array arguments. An argument is an
+    /// array if its native value is a tensor description (`DLTensor`). The caller must keep the arrays alive
+    /// until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
         let list = |calls: &mut Calls| {
@@ -147,6 +148,7 @@ fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
 }
 
 /// Describes the current memory of an array. Returns the description, and true if the memory is read-only.
+/// Returns `None` if the memory cannot be described.
 fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTensor, bool)> {
     let described = if ndarray::is_array(array) {
         ndarray::describe(array, scratch).map(|view| Some((view, ndarray::is_read_only(array))))
@@ -200,8 +202,9 @@ fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     now.is_some_and(|now| now.as_dl().data == described.as_dl().data && now.shape() == described.shape())
 }
 
-/// Makes a tensor of the memory that `view` describes, if this memory is part of an array that is an argument
-/// of a call in progress on this thread. The tensor keeps the array alive. Returns `None` for other memory.
+/// Makes a tensor of the memory that `view` describes. The memory must be part of an array that is an
+/// argument of a call in progress on this thread; for other memory, returns `None`. The tensor keeps the
+/// memory alive.
 pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
     let Some(part) = view.host_region() else { return Ok(None) };
     let (mut words, mut end) = (WORDS, u64::MAX);

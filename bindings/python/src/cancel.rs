@@ -75,9 +75,9 @@ pub(crate) fn check() -> Option<c_int> {
     }
 }
 
-/// Runs a coroutine that a Python function has returned to native code, on the event loop of this thread's
-/// asynchronous call, and returns the coroutine's result. Returns `None` if the object is not a coroutine or if
-/// no asynchronous call is in progress on this thread.
+/// Runs `object`, a coroutine that a Python function has returned to native code, and returns its result. The
+/// coroutine runs on the event loop of this thread's asynchronous call. Returns `None` if the object is not a
+/// coroutine or if no asynchronous call is in progress on this thread.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     let token = innermost();

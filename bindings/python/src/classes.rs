@@ -15,8 +15,8 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::{convert, object};
 
-/// Cache of the results of [`find_class`], by type index. Type indices beyond the array are not cached. All entries are
-/// cleared when a class is registered. Read and written under the GIL.
+/// Cache of the results of [`find_class`], by type index. Type indices beyond the end of the array are not
+/// cached. All entries are cleared when a class is registered. Read and written under the GIL.
 static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
 /// Dictionary from type index to the class that is registered for it.
@@ -33,7 +33,7 @@ type MakeClass = fn(TypeInfo, Obj<'_>) -> Res<Own>;
 /// depends on this module.
 static MAKE_CLASS: OnceLock<MakeClass> = OnceLock::new();
 
-/// Creates the empty dictionaries between types and classes. `make_class` makes the classes of types for
+/// Creates [`REGISTERED`] and [`TYPES`] as empty dictionaries. `make_class` makes the classes of types for
 /// which no class is registered.
 pub(crate) fn init(make_class: MakeClass) -> Res<()> {
     for table in [&REGISTERED, &TYPES] {
@@ -79,7 +79,8 @@ fn forget_found() {
     }
 }
 
-/// Returns the type index for which a class or its nearest registered base is registered.
+/// Returns the type index for which a class is registered. For a class that is not registered, returns the
+/// type index of its nearest registered base.
 pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     let order = class.attr(py::names::MRO.get())?;
     if order.obj().type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 {
@@ -182,8 +183,8 @@ pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Cache of [`fits`]: the class that was most recently found to fit, by type index. Type indices beyond the array are not
-/// cached. Each entry owns a reference. Read and written under the GIL.
+/// Cache of [`fits`]: the class that was most recently found to fit, by type index. Type indices beyond the
+/// end of the array are not cached. Each entry owns a reference. Read and written under the GIL.
 static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
 /// Returns true if instances of a class may represent objects of a type: the class is registered for the type or one

@@ -24,8 +24,9 @@ fn fail<T>(message: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), message)
 }
 
-/// Returns the index and key of the type for which a class or its nearest base is registered, or None. Called from
-/// the Python code of the package.
+/// Returns the index and key of the type for which a class is registered. For a class that is not registered,
+/// uses its nearest registered base. Returns None if no base is registered either. Called from the Python
+/// code of the package.
 pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
     match classes::type_of_class(class)? {
         Some(index) => {
@@ -216,7 +217,8 @@ pub(crate) fn define(
     plan::hold(plan)
 }
 
-/// Checks that native code has not defined a type with the key `key`. Raises `TypeError` if it has.
+/// Checks a type key for a new Python class. Raises `TypeError` if native code has already defined a type
+/// with this key. A type that Python code has defined is accepted.
 fn check_known(key: &str) -> Res<()> {
     let Some(index) = anyfn::type_index_of(key) else { return Ok(()) };
     let Some(info) = TypeInfo::from_index(index) else { return Ok(()) };

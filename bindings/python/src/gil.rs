@@ -93,8 +93,8 @@ pub(crate) unsafe fn release(object: *mut PyObject) {
     }
 }
 
-/// Maximum nesting depth of releases: destroying a native object may release further Python objects. Deeper
-/// releases are deferred.
+/// Maximum nesting depth of releases. Releases are nested if destroying a native object releases further
+/// Python objects. Deeper releases are deferred.
 const RELEASES_MAX: u32 = 32;
 
 thread_local! {

@@ -203,8 +203,8 @@ impl BorrowedArgs {
         Ok(())
     }
 
-    /// Returns true if the callback has kept the tensor, that is, if references to it, or to an object made
-    /// from it, exist besides the references that the call itself holds.
+    /// Returns true if the callback has kept the tensor or an object made from it: references exist besides
+    /// those that the call itself holds.
     fn is_kept(&self, loans: &[BorrowedArgs]) -> bool {
         // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };

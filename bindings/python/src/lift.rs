@@ -79,7 +79,8 @@ fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
     }
 }
 
-/// Converts a native value to a Python value. The native value must own nothing, or have a type whose content is copied.
+/// Converts a native value of a simple type, such as a number, string or data type, to a Python value. Raises
+/// `TypeError` for any other type. Strings and bytes are copied.
 #[inline(never)]
 fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {

@@ -17,7 +17,7 @@ impl Pace {
         Pace(0)
     }
 
-    /// Counts one step of the loop. Signal handlers and other threads may run Python code.
+    /// Counts one step of the loop. During the call, signal handlers and other threads may run Python code.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Res<()> {
         self.0 = self.0.wrapping_add(1);

@@ -329,8 +329,8 @@ impl CallFrame<'_> {
         Ok(())
     }
 
-    /// Raises an exception if the function may write to an argument for which a read-only tensor is passed. Otherwise
-    /// prevents the callbacks of this call from writing to the tensor.
+    /// Checks a read-only tensor that is passed as an argument. Raises an exception if the function may write
+    /// to it. Otherwise prevents the callbacks of this call from writing to the tensor.
     #[cold]
     fn check_read_only(&mut self, handle: *mut TVMFFIObject, at: &At<'_>) -> Res<()> {
         ndarray::check_only_read(at)?;
@@ -341,8 +341,8 @@ impl CallFrame<'_> {
         self.views.protect(&tensor)
     }
 
-    /// Makes native code allocate tensors with the library of an argument, and run on that library's stream. Does
-    /// nothing if an earlier argument has set a library.
+    /// Sets the allocator and stream of an argument's library for the duration of the call. Does nothing if
+    /// this was already done for an earlier argument.
     fn enter_environment(&mut self, table: &Exchange, tensor: *const DLTensor) -> Res<()> {
         if self.environment.is_none() {
             // SAFETY: the tensor was described for this call.

@@ -164,8 +164,8 @@ fn as_method(function: Function) -> ffi::PyCFunction {
     unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
 }
 
-/// Checks the number of arguments, runs `body`, which implements a function of the module `anyfn._core`, and
-/// catches panics.
+/// Runs `body`, which implements a function of the module `anyfn._core`. Checks the number of arguments
+/// first, and converts a panic into an exception.
 ///
 /// # Safety
 /// Must be called by CPython with `count` valid objects at `args`.

@@ -68,8 +68,8 @@ unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mu
     unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
 }
 
-/// Returns the entry function of a module. Stores the function in the instance if the module always has the
-/// same entry function, as a library does.
+/// Returns the entry function of a module. If the module is a library, also stores the function in the
+/// instance, because the entry function of a library never changes.
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();
     let entry = module.attr(py::intern(c"entry_func")?.obj())?;

@@ -313,8 +313,8 @@ pub(crate) fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
     at.raise(py::exceptions::value_error(), &text)
 }
 
-/// Raises `ValueError` for read-only memory at the position `at`, unless the function that receives it only
-/// reads it.
+/// Raises `ValueError` for an array with read-only memory at the position `at`. Accepts the array if it is an
+/// argument whose parameter the function declares as read-only.
 #[cold]
 pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
     if at.is_only_read() { Ok(()) } else { read_only(at) }

@@ -192,8 +192,8 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     }
 }
 
-/// Implements `__setattr__`: sets an attribute. Raises an exception for an attribute that the class does not
-/// declare, if the class is defined in Python.
+/// Implements `__setattr__`: sets an attribute. If the class is defined in Python, raises an exception for an
+/// attribute that the class does not declare.
 unsafe extern "C" fn set_attribute(this: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int {
     // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(this) };

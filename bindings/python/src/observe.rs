@@ -9,8 +9,8 @@ use anyfn::observe::{self, Call};
 use crate::py::{self, Obj, names};
 use crate::{gil, packed, python_function};
 
-/// Registers with the runtime the variable in which the runtime stores this extension's call observer, and
-/// the function that returns the names of Python callables.
+/// Passes to the runtime the address of the variable that holds this extension's call observer; the runtime
+/// sets the variable. Also registers the function that returns the names of Python callables.
 pub(crate) fn init() {
     // SAFETY: the runtime stores observers in it, which live as long as the process.
     let place = unsafe { observe::place() };

@@ -16,7 +16,7 @@ pub(crate) struct Known {
     pub(crate) names: Vec<Own>,
     /// Default of each parameter; `None` for a parameter without a known default.
     pub(crate) defaults: Vec<Option<Own>>,
-    /// One more than the index of the last required parameter.
+    /// Number of parameters up to and including the last required one; 0 if no parameter is required.
     pub(crate) required: usize,
     /// True if the function processes named arguments itself.
     pub(crate) takes_names: bool,

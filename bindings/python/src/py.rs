@@ -795,7 +795,7 @@ pub(crate) fn restore_error(exception: Own) -> Raised {
     Raised
 }
 
-/// Maximum nesting depth of containers when each level takes a native stack frame.
+/// Maximum depth of nested calls of [`nested`]. Each nested container takes one such call.
 const NESTING_MAX: u32 = 1000;
 
 /// Runs `body`, which may call itself for nested objects. Raises `RecursionError` if the nesting is too deep.

@@ -30,10 +30,11 @@ pub(crate) struct PythonFunction {
     pub(crate) callable: *mut PyObject,
 }
 
-/// The Python classes of functions and of bound methods that are written in Python.
+/// The classes of Python functions and of bound methods: `types.FunctionType` and `types.MethodType`.
 pub(crate) static PLAIN: [Global; 2] = [const { Global::new() }; 2];
 
-/// Returns true if `class` is the class of Python functions, of bound methods, or of functions written in C.
+/// Returns true if `class` is one of three classes: that of Python functions, that of bound methods, or that
+/// of functions written in C.
 pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }

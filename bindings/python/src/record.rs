@@ -28,7 +28,8 @@ pub(crate) struct Record {
 pub(crate) struct Field {
     pub(crate) info: reflection::Field,
     pub(crate) name: &'static str,
-    /// Kind of the values that the field accepts; `None` for a field that has its own setter, as in a type of compiled code.
+    /// Kind of the values that the field accepts. `None` for a field that must be set by its own setter, such
+    /// as a field inherited from a type of native code.
     pub(crate) kind: Option<FieldKind>,
     /// Type of the field as shown in messages.
     pub(crate) shown: String,
@@ -43,8 +44,9 @@ impl Field {
 }
 
 impl Record {
-    /// Creates, from the type table, the record of the type with the index `type_index`. `shown` contains pairs of a
-    /// field's name and its type, as messages show it; fields may be missing from it.
+    /// Creates the record of a type from the type table. `shown` contains pairs: the name of a field, and the
+    /// type of the field as shown in messages. For a field that is not in `shown`, the type is taken from the
+    /// record of the type that adds the field, or from the field's schema.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {

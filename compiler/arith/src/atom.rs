@@ -324,8 +324,8 @@ impl Analyzer {
     }
 }
 
-/// Returns true if converting from one type to another preserves every value within a bound. Returns false
-/// for an unbounded `uint64` value.
+/// Returns true if converting from the type `from` to the type `to` preserves every value within `bound`.
+/// Returns false for unbounded `uint64` values, unless both types are the same.
 pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
     let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
     bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)

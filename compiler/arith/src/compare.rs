@@ -224,7 +224,7 @@ impl Analyzer {
 }
 
 /// Splits a comparison of the sum `gap` with 0 into its two sides: for example, `a - b < 0` becomes `a < b`.
-/// Terms with negative factors move to the right-hand side.
+/// Terms with negative factors move to the right-hand side. Returns `None` if no such split is found.
 fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
     let common = gap.terms.iter().fold(0, |common, term| gcd(common, term.1));
     let mut gap = gap.clone();

@@ -218,7 +218,7 @@ impl Analyzer {
     }
 
     /// Decomposes `sum` into `divisor * whole + rest`, for a divisor that is a product of atoms. Returns
-    /// `whole` and `rest`.
+    /// `whole` and `rest`, or `None` if `divisor` is not such a product or if a number exceeds 64 bits.
     fn split_symbolic(&mut self, sum: &Linear, divisor: &Linear, dtype: DType) -> Option<(Linear, Linear)> {
         let factors = self.factors(divisor)?;
         let (mut whole, mut rest) = (Linear::constant(0), Linear::constant(sum.base));

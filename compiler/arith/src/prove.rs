@@ -144,8 +144,8 @@ impl Analyzer {
         None
     }
 
-    /// Splits a proof at a term that is a `min`, `max` or select expression. Returns two sums; if neither is
-    /// negative, the original sum is not negative either.
+    /// Splits a proof at a term that is a `min`, `max` or select expression. Returns two sums: if neither of
+    /// them is negative, `sum` is not negative either. Returns `None` if no term can be split.
     fn cases(&mut self, sum: &Linear) -> Option<(Linear, Linear)> {
         sum.terms.iter().find_map(|(id, factor)| match self.key(*id)? {
             Key::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b)
@@ -220,7 +220,8 @@ fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }
 
-/// Returns `a * sum - b * fact`, with positive `a` and `b` such that a term cancels.
+/// Returns `a * sum - b * fact`, where `a` and `b` are positive and chosen so that a term cancels. Returns
+/// `None` if no choice cancels a term, or if a number exceeds 64 bits.
 fn without_fact(sum: &Linear, fact: &Linear) -> Option<Linear> {
     for (id, step) in &fact.terms {
         let factor = sum.factor(*id);

@@ -45,8 +45,9 @@ impl Analyzer {
     }
 
     /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all
-    /// other variables are fixed. The region consists of a span for each dimension. Its extents are constants
-    /// where this can be proved. Returns `None` if the region is unknown or if there are no accesses.
+    /// other variables are fixed. The region consists of a span for each dimension. The extent of a span is a
+    /// constant if the analyzer can prove its value. Returns `None` if the region is unknown or if there are
+    /// no accesses.
     pub fn region(&mut self, accesses: &[Array<Expr>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
             accesses.iter().map(|indices| indices.iter().map(|index| (index, None)).collect()).collect();

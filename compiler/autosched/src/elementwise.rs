@@ -91,7 +91,7 @@ fn is_beside(stage: &Stage, place: usize) -> bool {
     })
 }
 
-/// Returns the loop of a transposition along which elements are read contiguously. In a transposition, the
+/// Returns the index of the loop of a transposition that reads contiguous elements. In a transposition, the
 /// last loop writes contiguous elements but reads elements that are not contiguous. Returns `None` for other
 /// stages.
 fn across(stage: &Stage) -> Option<usize> {

@@ -26,12 +26,12 @@ const SHALLOW: i64 = 8;
 /// outermost one. The elements of the right factor for one column tile then stay in the cache.
 const MANY: i64 = 8;
 
-/// Maximum size in bytes of the left factor of a matrix product, unless the factor is divided into parts. The
-/// parts of a larger factor have at most `PART` bytes each.
+/// Size in bytes above which the left factor of a matrix product is divided into parts of equal size, if such
+/// parts exist. `PART` is the maximum size in bytes of a part.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Minimum number of parts of a left factor that need not be a multiple of four. With this many parts, all
-/// threads are occupied evenly enough in any case.
+/// Number of parts of a left factor that suffices to occupy all threads evenly. If there are fewer parts,
+/// their number should be a multiple of four.
 const PARTS: i64 = 16;
 
 /// Matrix product with its loops, factors and tile size.
@@ -73,8 +73,9 @@ struct Tile {
 }
 
 impl Tile {
-    /// Returns the largest tile such that its results and the required parts of the factors fit into
-    /// registers.
+    /// Returns a tile whose results fit into registers, together with the parts of the factors that they
+    /// require. Of these tiles, one that needs little padding is preferred, and then the largest. Returns
+    /// `None` if the vectors of the target have no more than one lane.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let (most, wide) = match target.vector_bytes {
@@ -100,9 +101,9 @@ impl Tile {
 }
 
 impl Product {
-    /// Returns the number of row tiles in a part of the left factor that stays in the cache, or `None` if the
-    /// factor is not divided into parts. The parts have equal sizes and, if possible, can be distributed
-    /// evenly over threads.
+    /// Returns the size, in row tiles, of the parts into which the left factor is divided so that a part
+    /// stays in the cache. Returns `None` if the factor is not divided. The parts have equal sizes and, if
+    /// possible, can be distributed evenly over threads.
     fn part(&self, stage: &Stage, is_large: bool) -> Option<i64> {
         let bits = i64::from(self.left.buffer.dtype.0.bits);
         let panel = (self.tile.rows * stage.extent(self.depth) * bits / 8).max(1);
@@ -166,8 +167,8 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     Some(Product { row, column, depth, others, left, right, tile })
 }
 
-/// Returns the two loads whose product is the term `value` of a sum. `so_far` is the current value of the
-/// element that `store` updates. Returns `None` if `value` has another form.
+/// Returns the loads `a` and `b` of an update `so_far + a * b`. `value` must be the product `a * b`, and
+/// `so_far` must load the element to which `store` writes. Otherwise, returns `None`.
 pub(crate) fn factors<'a>(
     store: &BufferStore,
     so_far: &Expr,
@@ -190,7 +191,8 @@ fn element(expr: &Expr) -> Option<&BufferLoad> {
     }
 }
 
-/// Returns the dimension in which a load is indexed by the axis of the loop with index `place`.
+/// Returns the first dimension in which the index of a load is the axis of the loop with index `place`.
+/// Returns `None` if no such dimension exists.
 pub(crate) fn position(load: &BufferLoad, stage: &Stage, place: usize) -> Option<usize> {
     load.indices.iter().position(|index| stage.place_of(&index) == Some(place))
 }
@@ -401,8 +403,8 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// Returns the innermost loop around the block `name` that runs over an axis of `stage`: the axis of the
-/// original loop with index `place`.
+/// Returns a current loop around the block `name`: the innermost one that runs over the axis of the original
+/// loop with index `place` of `stage`.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     let value = stage.axis_number(place).and_then(|number| found.realize.iter_values.get(number).ok());

@@ -14,8 +14,8 @@ const FEWEST: i64 = 16;
 const PIECE: i64 = 1024;
 /// Number of tasks that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Maximum number of partial results for each result if there are at most `PARTS` results. `PARTS_EACH` is
-/// the maximum if there are more.
+/// Maximum number of partial results of one result, if a reduction has at most `PARTS` results. If it has
+/// more, the maximum is `PARTS_EACH`.
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
@@ -80,8 +80,8 @@ pub(crate) fn arrange(
     }
 }
 
-/// Returns the index of the loop to be vectorized: the one with the largest number of contiguous accesses
-/// among the loops for which `fits` returns true.
+/// Returns the index of the loop to be vectorized, or `None` if no loop is suitable. Considers only loops for
+/// which `fits` returns true, and chooses the one with the largest number of contiguous accesses.
 fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let is_simple = is_simple(stage);
     let mut best: Option<(i64, usize)> = None;

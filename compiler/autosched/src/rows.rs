@@ -19,7 +19,7 @@ use crate::{elementwise, reduction};
 const SHARED: i64 = 8;
 /// Minimum number of iterations per row for vectorizing within a row. With fewer, vectorizing across rows is faster.
 const FEWEST: i64 = 64;
-/// Maximum size in bytes of all intermediate results of a row, so that they stay in the cache.
+/// Maximum size in bytes of all intermediate results of a row. Larger results would not stay in the cache.
 const MOST: i64 = 256 << 10;
 
 /// Stages that are computed together, for one row of the last stage at a time.
@@ -92,8 +92,9 @@ pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Re
     Ok(None)
 }
 
-/// Returns true if a stage can be computed row by row: it is a loop nest over all values of its axes, its
-/// reduction loops are innermost, and it is not a sum of products, for which tiles are faster.
+/// Returns true if a stage can be computed row by row. Its loops must cover all values of its axes, with the
+/// reduction loops innermost. It must not be a sum of products that is computed in tiles, because tiles are
+/// faster.
 fn is_fit(stage: &Stage, target: &Target) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);
@@ -136,9 +137,9 @@ fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     found
 }
 
-/// Returns the indices of the loops over rows of the stage with the index `number`. Returns `None` unless
-/// only stages in `known` read the stage's result, and each row of those stages needs only one row of the
-/// result.
+/// Returns the indices of the loops over rows of the stage with the index `number`. `known` contains these
+/// indices for the stages that can be computed row by row. Returns `None` if any other stage reads the
+/// result, or if a row of a reading stage needs more than one row of the result.
 fn rows_of(
     all: &[Stage],
     number: usize,
@@ -191,8 +192,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules the loops of a stage that run within one row. `at` maps the index of an original loop to the
-/// variable of the current loop.
+/// Schedules those loops of a stage that run within one row. `rows` contains the indices of the other loops.
+/// `at` maps the index of an original loop to the variable of the current loop.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

@@ -137,7 +137,7 @@ impl Stage {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// Returns the position, among the axes of the stage's block, of the axis over which the loop with index
+    /// Returns the index of an axis in the block's list of axes: the axis over which the loop with index
     /// `place` runs.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;

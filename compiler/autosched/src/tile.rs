@@ -1,11 +1,10 @@
-//! Schedules of stages that sum products over several axes, such as convolutions. One factor (the "weights")
-//! has an axis on which the other factor (the "image") does not depend, and the image has an axis that the
-//! weights do not have.
+//! Schedules of stages that sum products over several axes, such as convolutions. One axis indexes only the
+//! first factor (the "weights"), and another axis indexes only the second factor (the "image").
 //!
 //! A tile of results stays in registers, as for matrix products. It consists of vectors over the axis of the
 //! weights, for several values of the axis of the image. The weights are packed into panels in the order of
-//! use. The image is not copied, and each of its elements is broadcast to all lanes, so its layout does not
-//! matter.
+//! use. The image is copied only if it needs padding. Each of its elements is broadcast to all lanes, so its
+//! layout does not matter.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::{is_var, uses_var};
@@ -22,14 +21,15 @@ use crate::elementwise::share;
 use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, product, result_axes, user};
 use crate::stage::Stage;
 
-/// Minimum number of products that a stage sums for each result, if it is tiled.
+/// Minimum number of products per result for which a stage is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum trip count of the loop over the image axis, which indexes the image but not the weights.
+/// Minimum trip count of the loop over the image axis for which a stage is tiled. The image axis indexes the
+/// image but not the weights.
 const FEWEST: i64 = 4;
 /// Maximum extent of a tile along the image axis, which indexes the image but not the weights.
 const MOST: i64 = 14;
-/// Maximum size in bytes of the weights if all of them are to stay in the cache while rows of results are
-/// computed. Of larger weights, only one panel at a time stays in the cache.
+/// Maximum size in bytes of weights that stay in the cache as a whole while rows of results are computed. If
+/// the weights are larger, the loops are ordered so that only one panel of them has to stay in the cache.
 const SMALL: i64 = 1 << 20;
 
 /// Number of contiguous weights that the packing loop copies in succession.

@@ -62,8 +62,8 @@ pub struct BuildOptions {
     pub pipeline: Option<Ref<Pipeline>>,
     /// True to use cached libraries and to cache new ones.
     pub use_cache: bool,
-    /// Function that is called every second while the C compiler runs, with a message and the elapsed
-    /// seconds. If there is no such function, a message is printed once if standard error is a terminal.
+    /// Function that is called every second while the C compiler runs, with a message and the elapsed seconds.
+    /// Without such a function, a message is printed once, provided that standard error is a terminal.
     pub progress: Option<PackedFunc>,
 }
 
@@ -202,7 +202,7 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
 /// Name that occurs in the generated source of every library that looks up packed functions.
 const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
 
-/// C compilers that built the libraries of this process, by the path of the library.
+/// C compiler of each library that this process has built, keyed by the path of the library.
 static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Compiler>>>> = Mutex::new(None);
 
 /// Copies a library and its source to a new folder. Returns the path of the copied library.

@@ -36,10 +36,10 @@ pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
 /// Name of the folder that contains the generated sources of modules.
 const SOURCES: &str = "sources";
-/// Prefix of the file names of cache entries and sources that are not completely written.
+/// Prefix of the file names of cache entries and sources while they are being written.
 const PARTIAL: &str = "partial-";
 const MOST_BYTES: u64 = 512 << 20;
-/// Age at which a cache entry that is not completely written is considered abandoned.
+/// Age at which an incomplete cache entry is considered abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Cache {
@@ -94,7 +94,7 @@ impl Cache {
         Some(library)
     }
 
-    /// Returns the path of the file that caches the source of a serialised module, and the header that
+    /// Returns the path of the file that caches the source of a serialised module. Also returns the header that
     /// precedes the source in that file.
     fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
         let build = build_id()?;
@@ -172,9 +172,9 @@ impl Cache {
         }
     }
 
-    /// Removes the least recently used entries while the cache exceeds its size limit, and unfinished entries
-    /// that were abandoned. The function is called for each new entry. If the limit is the default, only the
-    /// first call of a process and every 16th call after it have an effect.
+    /// Removes unfinished entries that were abandoned. While the cache exceeds its size limit, also removes the
+    /// least recently used entries. The function is called for each new entry. If the limit is the default,
+    /// only the first call of a process and every 16th call after it have an effect.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -252,7 +252,8 @@ fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
 }
 
 /// Creates the cache folder if it does not exist. Returns an error with the reason if other users have access
-/// to the folder: it must not be used, because they could make this process run their code.
+/// to the folder. Such a folder must not be used, because those users could replace a cached library with their
+/// own code.
 fn private(folder: &Path) -> Result<(), String> {
     let data = match fs::symlink_metadata(folder) {
         Ok(data) => data,

@@ -44,8 +44,8 @@ pub(crate) struct Compiler {
 pub(crate) struct Progress<'a> {
     /// Description of the code that is compiled, for messages.
     pub(crate) what: &'a str,
-    /// Function that is called every second with a message and the elapsed seconds. If there is no such
-    /// function, a message is printed once if standard error is a terminal.
+    /// Function that is called every second with a message and the elapsed seconds. Without such a function, a
+    /// message is printed once, provided that standard error is a terminal.
     pub(crate) callback: Option<&'a PackedFunc>,
 }
 
@@ -76,7 +76,8 @@ impl Compiler {
         Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
     }
 
-    /// Returns the command that compiles a file, or standard input if `input` is `None`.
+    /// Returns the command that compiles the file `input`. If `input` is `None`, the command compiles its
+    /// standard input.
     fn command(&self, input: Option<&Path>, output: &Path, form: Form) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -197,8 +198,8 @@ fn wait<T>(
     }
 }
 
-/// Finds an executable file by its name or path. Returns its path, and a description of its size and
-/// modification time that distinguishes it from other versions.
+/// Finds an executable file by its name or path. Returns its path, and a description that distinguishes it from
+/// other versions of the file by its size and modification time.
 fn find(name: &str) -> Option<(PathBuf, String)> {
     let about = |path: &Path| {
         let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;

@@ -7,9 +7,9 @@ use anyfn_passes::{Pipeline, verify_module};
 
 use crate::default_pipeline;
 
-/// Lowers the functions of a module to the form that code generators accept, by the passes of `pipeline` or
-/// of the [default pipeline](default_pipeline). The latter first schedules the functions that are not
-/// scheduled yet.
+/// Lowers the functions of a module to the form that code generators accept. The passes are those of `pipeline`
+/// or of the [default pipeline](default_pipeline). The default pipeline first schedules the functions that are
+/// not scheduled yet.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after

@@ -47,8 +47,8 @@ fn var(name: &str) -> Expr {
     ops::var(name, DType::INT32).into_parent()
 }
 
-/// Tests that an access in a loop without iterations is not reported. That the loop is empty follows from `min(4, ..)`,
-/// which simplification removes for the last values of the outer loops.
+/// Tests that an access in a loop without iterations is not reported. The bound `min(4, ..)` makes the loop empty. For
+/// the last iterations of the outer loops, simplification removes that bound.
 #[test]
 fn a_loop_that_never_runs_accesses_nothing() -> Result<()> {
     let func = parse_func(
@@ -313,9 +313,9 @@ fn a_launch_of_a_loop_that_is_not_parallel_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Tests that the first value of a reduction axis must not change with the loops around the block. Otherwise,
-/// the reduction would be initialised several times, and schedule steps that are otherwise valid would change
-/// the number of initialisations.
+/// Tests that a reduction axis is rejected if its first value changes between iterations of the loops around
+/// the block. Such a reduction would be initialised several times, and schedule steps that are otherwise valid
+/// would change the number of initialisations.
 #[test]
 fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let text = |min: &str| {

@@ -155,8 +155,8 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Checks that each tensor that the function writes, or passes to another function that may write it, is disjoint from the
-/// memory of all other arguments. Compiled code relies on this.
+/// Checks that no written tensor overlaps the memory of another argument. A tensor is written if the function
+/// stores to it or passes it to another function that may write it. Compiled code relies on this check.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
     let written = written(&func.body);
     for (i, (a, first, x)) in tensors.iter().enumerate() {

@@ -75,7 +75,8 @@ impl Scalar {
     }
 }
 
-/// Wraps an integer around to the range of a data type, by keeping its low bits.
+/// Wraps an integer to the range of a data type by keeping its low bits. For a Boolean type, returns 1 for
+/// every nonzero integer.
 pub(crate) fn wrapped(value: i128, dtype: DType) -> i128 {
     let bits = u32::from(dtype.0.bits).clamp(1, 64);
     match dtype.0.code {

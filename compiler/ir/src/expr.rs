@@ -305,8 +305,9 @@ pub struct Broadcast {
     pub lanes: i32,
 }
 
-/// Call of a function known to code generators, such as `exp`, or of a packed function. In the latter case, `op` is
-/// `call_packed` and the first argument is the name.
+/// Call of a function known to code generators, such as `exp`, of a packed function, or of a C function. For
+/// a packed function, `op` is `call_packed` and the first argument is the name of the function; for a C
+/// function, `op` is `call_extern`.
 #[derive(Object)]
 #[object(key = "tir.Call", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]

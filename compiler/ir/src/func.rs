@@ -6,7 +6,7 @@ use crate::buffer::Buffer;
 use crate::expr::Var;
 use crate::stmt::Stmt;
 
-/// Key of the function attribute that requests an entry point, a function that other languages call. If the
+/// Key of the function attribute that requests an entry point: a function that other languages call. If the
 /// attribute is absent, a plain function of the target language is generated.
 pub const ENTRY: &str = "entry";
 /// Value of the attribute [`ENTRY`] that requests an entry point for packed arguments. The entry point also
@@ -42,7 +42,7 @@ pub struct IRModule {
 
 impl PrimFunc {
     /// Returns true if the attribute [`ENTRY`] requests an entry point for packed arguments, and false if the
-    /// attribute is absent.
+    /// attribute is absent. Any other value of the attribute is an error.
     ///
     /// # Errors
     /// Returns `ValueError` for any other value of the attribute.

@@ -155,7 +155,7 @@ impl Broadcast {
 
 #[methods]
 impl Call {
-    /// Creates a call of a function known to code generators, or of a packed function.
+    /// Creates a call of a function known to code generators, of a packed function, or of a C function.
     #[init]
     fn new(dtype: DType, op: String, args: Vec<ObjectRef>) -> Call {
         Call { base: PrimExpr { dtype }, op, args: args.into_iter().collect() }

@@ -110,7 +110,7 @@ struct Uses {
     /// True while an expression is visited again, because a later occurrence is evaluated unconditionally and
     /// the earlier ones were not.
     is_again: bool,
-    /// True while no visited node defines a variable, has side effects or is of an unknown type.
+    /// True as long as no visited node defines a variable, has side effects or is of an unknown type.
     is_closed: bool,
 }
 

@@ -60,8 +60,8 @@ pub struct Launch {
     pub(crate) base: StmtNode,
     /// Number of tasks, of data type `int32`. If it is 0, the runtime chooses the number.
     pub num_tasks: Expr,
-    /// Variables and buffers that the tasks receive: those that the body of the loop uses and that are defined around the
-    /// loop. See [`captures`](crate::visit::captures).
+    /// Variables and buffers that are defined outside the loop and used in its body. Each task receives them.
+    /// See [`captures`](crate::visit::captures).
     pub captures: Array<ObjectRef>,
     /// Parallel loop whose iterations the tasks share.
     pub body: Ref<For>,

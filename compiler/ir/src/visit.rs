@@ -551,7 +551,7 @@ pub trait Mutator {
     }
 }
 
-/// Returns the variables and buffers that the body of a loop uses and that are defined around the loop, in the order of
+/// Returns the variables and buffers that are defined outside a loop and used in its body, in the order of
 /// their first use.
 ///
 /// Buffers that share memory are listed once. A buffer is followed by the variables in its extents and
@@ -679,8 +679,8 @@ where
     if new.is_empty() { Ok(array.clone()) } else { Array::try_from_iter(new) }
 }
 
-/// Rebuilds an object, of a type that this crate does not define, with transformed fields. Returns `None` if
-/// no field changes.
+/// Rebuilds an object with transformed fields. The type of the object is not defined in this crate. Returns
+/// `None` if no field changes.
 fn rebuilt<M: Mutator + ?Sized>(mutator: &mut M, object: &ObjectRef) -> Result<Option<ObjectRef>> {
     let info = TypeInfo::of(object);
     let mut args = vec![Any::new(info.key())?];

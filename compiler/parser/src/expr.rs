@@ -25,13 +25,15 @@ pub(crate) struct Parser<'a> {
     pub(crate) scope: Scope<'a>,
     /// True while the shapes of parameters are parsed. In these shapes, an unknown name defines a variable.
     pub(crate) defining: bool,
-    /// True while a range of indices is parsed. In a range, a colon can also precede the end of the range.
+    /// True while a range of indices is parsed. There, the colon after a new name either precedes its data type
+    /// or separates the two bounds of the range.
     pub(crate) in_range: bool,
 }
 
 /// Methods that read and consume tokens.
 impl<'a> Parser<'a> {
-    /// Returns the token `ahead` positions after the next one, or [`Token::End`] after the last token.
+    /// Returns the token `ahead` positions after the next one, or [`Token::End`] if the source ends before that
+    /// position.
     pub(crate) fn ahead(&self, ahead: usize) -> &Token<'a> {
         self.pieces.get(self.at + ahead).map_or(&Token::End, |piece| &piece.token)
     }
@@ -346,7 +348,8 @@ impl<'a> Parser<'a> {
         self.fail("NameError", at, &format!("`{name}` is not defined here{hint}"))
     }
 
-    /// Parses `A.data`, `A.handle`, or a node that is written by its type key, such as `my.Node(field=value)`.
+    /// Parses `A.data`, `A.handle`, or a node that is written with its type key, such as
+    /// `my.Node(field=value)`.
     fn dotted(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         if let Some(Named::Buffer(buffer, handle)) = self.scope.find(name).cloned() {
             self.at += 1;

@@ -9,7 +9,7 @@ use anyfn_ir::expr::Var;
 #[derive(Clone)]
 pub(crate) enum Named {
     Var(Ref<Var>),
-    /// Buffer, and the variable of the parameter that passes it, or `None` if the buffer is not a parameter.
+    /// Buffer, with the variable of its parameter. The variable is `None` if the buffer is not a parameter.
     Buffer(Ref<Buffer>, Option<Ref<Var>>),
 }
 

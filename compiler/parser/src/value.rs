@@ -153,8 +153,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is
-    /// not consumed. `other` is called with the key of each keyword argument. If the argument is not an
-    /// annotation, `other` parses its value and returns true. Otherwise, it returns false.
+    /// not consumed. `other` is called with the key of each keyword argument. For an annotation, `other` must
+    /// return false. For any other argument, it must parse the value and return true.
     pub(crate) fn annotations(
         &mut self,
         mut other: impl FnMut(&mut Self, &str) -> Result<bool>,

@@ -178,8 +178,8 @@ def f(a: Buffer((8,), "float32")):
     parse(&printed).unwrap();
 }
 
-/// Tests that the upper bound of a range in a parameter's shape may begin with a cast, and that the cast is not
-/// mistaken for the data type of a new variable.
+/// Tests a range in the shape of a parameter whose upper bound begins with a cast, such as `m:int64(n) + 1`.
+/// The cast must not be mistaken for the data type of a new variable `m`.
 #[test]
 fn a_range_in_a_shape_may_end_with_a_cast() {
     let text = r#"

@@ -16,8 +16,8 @@ pub(crate) enum PathStep {
     Seq(Stmt, usize),
     /// Step from a loop to its body.
     Loop(Ref<For>),
-    /// Step from a conditional statement to one of its branches. Contains the condition, and its value for
-    /// which the branch is taken.
+    /// Step from a conditional statement to one of its branches. Contains the condition, and the value that it
+    /// has in the branch.
     Branch(Expr, bool),
     /// Step from a let statement to its body. Contains the variable and its value.
     Let(Ref<Var>, Expr),
@@ -179,9 +179,8 @@ pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
 }
 
 /// Returns true if each read follows a write of the same element within one execution of a loop body, so that
-/// no value is carried from one iteration to the next. `outer` is the path to the statement in which
-/// `accesses` were found, and `depth` is the number of path steps from that statement to the body of the
-/// loop.
+/// no value is carried from one iteration to the next. `outer` is the path to the statement in which `accesses`
+/// were found. `depth` is the length of the path from that statement to the loop body.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();

@@ -1,4 +1,4 @@
-//! Shrinks each allocated buffer to the region that the function accesses.
+//! Shrinks allocated buffers, so that each contains only the region that the function accesses.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,12 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// When a buffer is shrunk, an extent that is known only at run time may be replaced by a constant of at most this
-/// many elements.
+/// When a buffer is shrunk, an extent known only at run time may be replaced by a constant up to this maximum.
 const MAX_NUMBER: i64 = 64 * 1024;
 
-/// Shrinks each buffer that the function allocates to the region that the body of the allocation accesses.
-/// Each dimension shrinks to the range of its indices, which become relative to the start of that range. A
-/// small buffer that only one task uses gets the scope `local`.
+/// Shrinks the allocated buffers of a function, so that each contains only the region that the body of its
+/// allocation accesses. Each dimension shrinks to the range of its indices, which become relative to the start
+/// of that range. A small buffer that only one task uses gets the scope `local`.
 ///
 /// A buffer that is passed to a call is unchanged, as is a dimension for which no smaller extent is known.
 ///

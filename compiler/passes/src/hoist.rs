@@ -49,7 +49,7 @@ impl Mutator for Hoist {
     }
 }
 
-/// Moves the costly loop-invariant values of a loop to variables in front of it.
+/// Moves the costly invariant values of a loop to variables that are defined before the loop.
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
     // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
@@ -60,9 +60,9 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
     Ok(new.unwrap_or(stmt))
 }
 
-/// Moves integer quotients and remainders that do not change in the body of a parallel loop to variables at
-/// the beginning of the body. In a loop that results from fusion, such expressions compute the indices of the
-/// original loops.
+/// Moves integer quotients and remainders to variables at the beginning of the body of a parallel loop, if they
+/// do not change within the body. In a loop that results from fusion, such expressions compute the indices of
+/// the original loops.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);

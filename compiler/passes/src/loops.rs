@@ -9,11 +9,12 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-/// Maximum trip count of a loop that is unrolled with a condition around each iteration.
+/// A loop with a variable trip count is unrolled only if the trip count is known to be at most this number. The
+/// unrolled loop has a condition around each iteration.
 const MOST_CONDITIONS: i64 = 64;
 
-/// Maximum number of conditions in an unrolled loop nest. `MOST_STATEMENTS` is the maximum number of
-/// statements. Larger functions take a C compiler minutes.
+/// Maximum number of conditions in an unrolled loop nest; `MOST_STATEMENTS` is the maximum number of
+/// statements. A C compiler takes minutes to compile more of them.
 const MOST_NESTED: i64 = 256;
 const MOST_STATEMENTS: i64 = 4096;
 

@@ -7,8 +7,9 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{StmtKind, make, ops};
 
-/// Replaces each parallel loop by a [`Launch`](anyfn_ir::stmt::Launch) of tasks that share its iterations.
-/// The runtime chooses the number of tasks. A loop that already has a launch keeps its number of tasks.
+/// Replaces each parallel loop by a [`Launch`](anyfn_ir::stmt::Launch) of tasks that share its iterations. The
+/// runtime chooses the number of tasks. A loop that is already launched keeps the number of tasks of its
+/// launch.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.

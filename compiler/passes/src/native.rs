@@ -43,7 +43,7 @@ passes! {
     simplify "tir.transform.simplify",
     /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
     place_allocations "tir.transform.place_allocations",
-    /// Shrinks each buffer that the function allocates to the region that is used.
+    /// Shrinks allocated buffers, so that each contains only the region that the function accesses.
     compact_buffers "tir.transform.compact_buffers",
     /// Moves loop-invariant conditions and costly values out of loops.
     hoist "tir.transform.hoist",

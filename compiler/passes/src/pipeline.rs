@@ -50,7 +50,7 @@ anyfn_ir::text_enum! {
     }
 }
 
-/// State of a pipeline run immediately before or after a pass, as passed to the functions that watch the
+/// State of a running pipeline immediately before or after a pass, as passed to the functions that watch the
 /// pipeline.
 pub struct Moment<'a> {
     /// True if the pass has been applied.

@@ -17,9 +17,9 @@ use crate::loops::changed;
 /// variables, and the C compiler reuses their memory.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
-/// Assigns the same memory to buffers of the function that are not used at the same time. The buffers must
-/// have the same data type, and the last use of one must be in an earlier statement of a sequence than the
-/// first use of the other.
+/// Assigns the same memory to buffers of the function that are not used at the same time. A buffer can reuse
+/// the memory of an earlier buffer of the same data type and at least the same size. The last statement that
+/// uses the earlier buffer must precede the first statement that uses the later one.
 ///
 /// Buffers that share memory remain different nodes, with the same variable `data`. Only buffers with a known size of
 /// 16 KiB or more are shared. Blocks must be lowered before this pass.

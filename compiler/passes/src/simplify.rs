@@ -30,8 +30,9 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Declares to the analyzer that each integer parameter can have any value of its type, except parameters
-/// that are used in an index or extent.
+/// Declares to the analyzer which integer parameters can have any value of their type, so that arithmetic on
+/// them may overflow. Parameters that are used in an index or extent are excluded, because index arithmetic is
+/// assumed not to overflow.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]
@@ -256,8 +257,8 @@ impl Simplify {
         make::let_stmt(node.var.clone(), value, body)
     }
 
-    /// Simplifies a block, using only the domains of its axes. The meaning of a block does not depend on the
-    /// enclosing loops.
+    /// Simplifies a block, using only the domains of its axes, because the meaning of a block does not depend
+    /// on the enclosing loops.
     fn block(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let StmtKind::Block(node) = StmtKind::of(stmt) else { return Ok(stmt.clone()) };
         let mark = self.analyzer.mark();

@@ -19,8 +19,8 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Length in bytes of the vectors into which loops are split. A vector fills two or more registers, so that
-/// independent operations on them overlap.
+/// Length in bytes of the vectors into which loops are split. A vector fills two or more registers, so that the
+/// processor can overlap the operations on different registers.
 const VECTOR_BYTES: i64 = 128;
 /// Size in bytes of the vector of partial results in a vectorized reduction. The vector fills enough
 /// registers to hide the latency of an addition.
@@ -59,8 +59,8 @@ pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, VectorLoops.stmt(&func.body)?)
 }
 
-/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of
-/// the conditions that do not depend on the variable, which must be checked outside of the loop.
+/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of the
+/// conditions that do not depend on the variable. The caller must check this conjunction outside of the loop.
 fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     let same = || Ok((None, node.clone()));
     let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body) else { return same() };
@@ -98,8 +98,8 @@ fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     Ok((outer, with(node, extent, node.kind, body)?))
 }
 
-/// Returns the number of iterations for which a condition holds. The condition must have the form `x + v < y`
-/// for the loop variable `v`. Returns `None` for other conditions.
+/// Returns the number of iterations for which a condition of the form `x + v < y` holds, where `v` is the loop
+/// variable. Returns `None` for conditions of another form.
 fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     let ExprKind::Binary(BinaryOp::Lt, compare) = ExprKind::of(condition) else { return Ok(None) };
     if uses_var(&compare.b, &node.loop_var) || !is_shifted(&compare.a, &node.loop_var) {
@@ -210,7 +210,7 @@ fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) ->
     Ok(make::for_of_kind(lane, zero, count, ForKind::Vectorized, body))
 }
 
-/// Loops that replace a split loop, in order of execution.
+/// Builder of the loops that replace a split loop. The loops are added in order of execution.
 struct Parts<'a, B> {
     node: &'a For,
     body: B,
@@ -270,7 +270,7 @@ impl<'a, B: Body> Parts<'a, B> {
     }
 }
 
-/// Returns the update of a reduction loop that combines values into one element, or `None` for other loops.
+/// Returns the update in the body of a loop that reduces values to one element, or `None` for other loops.
 fn step_of(node: &For) -> Option<Update<'_>> {
     let is_one = |step: &Update<'_>| !step.store.indices.iter().any(|index| uses_var(&index, &node.loop_var));
     Update::of(&node.body).filter(is_one)
@@ -443,7 +443,8 @@ fn element_bytes(stmt: &Stmt) -> i64 {
     largest.0
 }
 
-/// Returns true if a statement contains definitions that must not be duplicated, such as loops and allocations.
+/// Returns true if a statement contains a construct that must not be duplicated because it defines something,
+/// such as a loop or an allocation.
 fn defines(stmt: &Stmt) -> bool {
     struct Defines(bool);
     impl Visitor for Defines {

@@ -77,9 +77,9 @@ struct Verifier {
     /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a
     /// branch, its expressions are removed from `right`, the set of expressions known to be valid.
     recent: Vec<usize>,
-    /// Blocks that enclose the current statement, outermost first. `loops` contains the kinds of the
-    /// enclosing loops.
+    /// Blocks that enclose the current statement, outermost first.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
+    /// Kinds of the loops that enclose the current statement, outermost first.
     loops: Vec<ForKind>,
     /// Loop variables and block axes that enclose the current statement, outermost first, each with its first
     /// value and its number of values.
@@ -88,8 +88,8 @@ struct Verifier {
     within: Vec<Ref<Var>>,
     /// Conditions that enclose the current statement, each with the value that it has there.
     conditions: Vec<(Expr, bool)>,
-    /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside such a
-    /// statement may be out of bounds.
+    /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside such a loop
+    /// or branch are not checked, because they are never executed.
     dead: usize,
     found: Vec<Problem>,
 }
@@ -117,8 +117,8 @@ impl Verifier {
         }
     }
 
-    /// Reports a constant extent or limit that does not fit into `int64`, the type in which compiled code
-    /// computes extents and trip counts.
+    /// Reports a constant extent, stride or bound that does not fit into `int64`, the type in which compiled
+    /// code computes such values.
     fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
         self.expect(!is_beyond_int64(expr), "ValueError", || {
             format!("{} must fit into int64 but is {}", what(), text(expr))
@@ -528,8 +528,8 @@ impl Verifier {
         });
     }
 
-    /// Verifies that a buffer in shared memory is not allocated inside a loop over threads, where each thread
-    /// would allocate it.
+    /// Verifies that a buffer in shared memory is not allocated inside a loop over threads, because each thread
+    /// would then allocate it.
     fn memory(&mut self, buffer: &Ref<Buffer>) {
         let is_in_thread = self.loops.iter().any(|kind| kind.is_over_threads());
         self.expect(&*buffer.scope != "shared" || !is_in_thread, "ValueError", || {
@@ -647,7 +647,7 @@ impl Verifier {
     }
 
     /// Returns true if the value of an expression may change with the loops in the innermost enclosing block,
-    /// because it uses their variables or reads memory that they may write.
+    /// because it uses the loop variables or reads memory that the loops may write.
     fn changes(&self, expr: &Expr) -> bool {
         struct Loads(bool);
         impl Visitor for Loads {
@@ -731,8 +731,8 @@ impl Verifier {
         self.recent.clear();
     }
 
-    /// Verifies that an access is not proven to be out of bounds, and that the enclosing block declares it.
-    /// The data types of the access must already have been verified.
+    /// Reports an access that is provably out of bounds, or that the enclosing block does not declare. The data
+    /// types of the access must already have been verified.
     fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         if self.dead > 0 {
             return;
@@ -754,7 +754,7 @@ impl Verifier {
         }
     }
 
-    /// Verifies that a region declared by the enclosing block may contain the accessed element.
+    /// Reports an access to an element that is provably outside all regions that the enclosing block declares.
     fn in_signature(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         let Some(block) = self.blocks.last().cloned() else { return };
         let known = |region: &Ref<BufferRegion>| region.buffer.ptr_eq(buffer);
@@ -793,13 +793,13 @@ fn largest(dtype: DType) -> i128 {
     (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
-/// Returns the kind, `TypeError` or `ValueError`, with which the verifier reports the error of a function
-/// that it called.
+/// Returns the kind with which the verifier reports an error of a function that it called: `TypeError` if the
+/// error has this kind, otherwise `ValueError`.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
-/// Visitor that verifies the children of nodes that have no special rule.
+/// Visitor that verifies the children of a node if the verifier has no special rule for the node.
 struct Below<'a>(&'a mut Verifier);
 
 impl Visitor for Below<'_> {

@@ -7,7 +7,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::ops::{DTypeExt, HANDLE};
 
-/// Error for an invalid data type, as the error's kind and message.
+/// Kind and message of the error for an invalid data type.
 pub(crate) type Reason = (&'static str, String);
 
 fn wrong<T>(text: String) -> Result<T, Reason> {
@@ -24,8 +24,8 @@ pub(crate) fn is_number(dtype: DType) -> bool {
     dtype.is_integer() || dtype.is_float() || dtype.is_bool()
 }
 
-/// Returns the data type of a load or store at the given indices of a buffer, which is a vector type if the
-/// last index is a vector.
+/// Returns the data type of a load or store at the given indices of a buffer. It is a vector type if the last
+/// index is a vector.
 pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DType, Reason> {
     let (name, ndim) = (&buffer.name, buffer.shape.len());
     if indices.len() != ndim {

@@ -10,9 +10,9 @@ use crate::tree::{self, find_block, find_loop};
 
 type Func = Ref<PrimFunc>;
 
-/// Key of an annotation that marks a block as partial: in each iteration of the loops around the block and
-/// its readers, it computes only the elements that the readers need in this iteration. Such a block may
-/// compute an element several times.
+/// Key of an annotation that marks a block as partial. Such a block shares loops with its readers. In each
+/// iteration of these loops, it computes only the elements that the readers need in the same iteration, so it
+/// may compute an element several times.
 pub(crate) const PARTIAL: &str = "partial";
 
 /// Returns true if a block has the annotation [`PARTIAL`].

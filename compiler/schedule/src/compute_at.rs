@@ -176,9 +176,9 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that a block sets. Also returns, for each dimension, the position of the block's axis
-/// that indexes it, which must be the same for all buffers. Returns an error for a buffer that the function
-/// does not allocate, or that another block also sets.
+/// Returns the buffers that a block sets. Also returns, for each dimension of the buffers, the position of the
+/// block's axis that indexes it; this axis must be the same for all buffers. Returns an error for a buffer that
+/// the function does not allocate, or that another block also sets.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,
@@ -235,8 +235,8 @@ pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     analyzer
 }
 
-/// Replaces the axes of a block in an expression by their values, which are expressions of the enclosing loop
-/// variables.
+/// Returns `expr` with the axes of a block replaced by their values, which are expressions in terms of the
+/// enclosing loop variables.
 pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     let block = leaf.block();
     let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
@@ -244,8 +244,8 @@ pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     substitute_expr(expr, &values)
 }
 
-/// Returns the range of indices in each dimension of `buffers` that `readers` access in one iteration of the
-/// innermost loop of `path`.
+/// Returns, for each dimension of `buffers`, the range of the indices that `readers` access in one iteration of
+/// the innermost loop of `path`.
 fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buffer>]) -> Result<Vec<Part>> {
     let ndim = buffers.first().map_or(0, |buffer| buffer.shape.len());
     let known = known_vars(func, path);
@@ -290,8 +290,8 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
     Ok(parts)
 }
 
-/// Minimum magnitude of a constant that is taken for a limit of a data type. Bounds that contain such a
-/// constant do not restrict the indices of a buffer.
+/// Minimum magnitude of a constant that is assumed to be the limit of a data type. A bound that contains such a
+/// constant is ignored, unless the buffer itself has such an extent.
 const LARGE: i64 = 1 << 28;
 
 /// Returns true if an expression contains a constant whose magnitude is at least [`LARGE`].

@@ -294,7 +294,7 @@ impl Layout {
         }
     }
 
-    /// Returns the shape in the new layout of a buffer whose old shape is `old`.
+    /// Returns the shape that a buffer of the shape `old` has in the new layout.
     pub(crate) fn shape(&self, old: &Array<Expr>, dtype: DType) -> Result<Array<Expr>> {
         let mut shape = Vec::new();
         for terms in &self.dims {
@@ -313,7 +313,7 @@ impl Layout {
     }
 
     /// Returns true if the new layout is proven to need no padding for the old index at position `var`: each
-    /// combination of the digits of the index is one of its `extent` values.
+    /// combination of the digits of this index represents one of its `extent` values.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {
@@ -339,7 +339,7 @@ impl Layout {
         }
     }
 
-    /// Returns `ndim` expressions that compute the old indices from the expressions `new` of the new indices.
+    /// Returns `ndim` expressions that compute the old indices from `new`, the expressions of the new indices.
     pub(crate) fn inverse(&self, ndim: usize, new: &Array<Expr>, dtype: DType) -> Result<Vec<Expr>> {
         let mut old = vec![ops::int(0, dtype)?; ndim];
         let mut parts: Vec<(usize, i64, Expr)> = Vec::new();

@@ -17,8 +17,8 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Returns the buffer of a block that `wanted` designates. If `wanted` is an index, the buffers that the
-/// block writes are counted first, then the buffers that it reads.
+/// Returns the buffer that `wanted` designates among the buffers of a block. If `wanted` is an index, the
+/// buffers that the block writes are counted first, then the buffers that it reads.
 pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     let block = leaf.block();
     let written = block.writes.iter().map(|region| region.buffer.clone());
@@ -125,8 +125,8 @@ pub(crate) fn transform_layout(
     Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
 }
 
-/// Returns the only block that sets a buffer to be padded, and the position of the axis that indexes each
-/// dimension.
+/// Returns the block that sets the buffer to be padded, and the position of the axis that indexes each
+/// dimension. No other block may set this buffer.
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {
@@ -169,8 +169,8 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
     Ok((writer, axes))
 }
 
-/// Returns the value that a block stores in the element at `indices`. `axes` contains the position of the
-/// axis of each index.
+/// Returns the value that a block stores in the element at `indices`. For each index, `axes` contains the
+/// position of the block's axis that is used as this index.
 fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     let block = leaf.block();
     let Some(store) = block.body.cast_ref::<BufferStore>() else {

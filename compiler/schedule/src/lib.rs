@@ -89,8 +89,8 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(ScheduleState { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
-    /// Returns `given` if it is an index map. Otherwise, calls it as a function of the indices of `buffer`,
-    /// and returns the map from these indices to its results.
+    /// Returns `given` if it is an index map. Otherwise, calls `given` with the indices of `buffer`, and
+    /// returns the map from these indices to the results of the call.
     fn index_map(&self, block: &str, buffer: &Any, given: &Any) -> Result<Ref<IndexMap>> {
         if let Ok(map) = given.get::<Ref<IndexMap>>() {
             return Ok(map);

@@ -22,7 +22,8 @@ const MOST_UNROLLED: i64 = 1024;
 
 type Func = Ref<PrimFunc>;
 
-/// Splits a loop into nested loops whose extents are the factors, one of which may be omitted.
+/// Splits a loop into nested loops whose extents are the factors. One factor may be omitted and is then
+/// inferred.
 ///
 /// If the factors cover more iterations than the loop has, the blocks inside are guarded by a condition.
 ///
@@ -181,9 +182,10 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that fusing loops preserves the initialisation of each reduction in them. If a reduction has no iterations, its
-/// results are set in front of its outermost loop. That is impossible once this loop also belongs to a spatial axis: the
-/// fused loop may have no iterations, or the predicate may exclude all of them.
+/// Checks that each reduction in the loops to be fused is still initialised afterwards. The results of a
+/// reduction that may have no iterations are set in front of its outermost loop. Fusing that loop with the loop
+/// of a spatial axis makes this impossible: the fused loop may have no iterations, or the predicate may exclude
+/// all of them.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
@@ -488,8 +490,8 @@ fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
-/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`. `kind` is
-/// the kind that the loop is to have.
+/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`.
+/// `kind` is the new kind of the loop.
 fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) -> Result<()> {
     let what = described(kind);
     let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
@@ -582,7 +584,7 @@ fn find_serial(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     Ok(node)
 }
 
-/// Returns the kind of a loop as messages state it, such as `parallel` or `bound to threadIdx.x`.
+/// Returns the kind of a loop in the form used in messages, such as `parallel` or `bound to threadIdx.x`.
 pub(crate) fn described(kind: ForKind) -> String {
     if kind.is_bound() { format!("bound to {}", kind.text()) } else { kind.text().to_owned() }
 }

@@ -145,8 +145,8 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Padded axes of the block, each with an expression: its value, limited to the last value before
-    /// padding.
+    /// Padded axes of the block, each with an expression that limits the value of the axis to the last value
+    /// before padding.
     nearest: Vec<(Ref<Var>, Expr)>,
     /// Buffers that the padded block writes. They are enlarged together with its axes.
     own: Vec<&'a Ref<Buffer>>,
@@ -209,7 +209,7 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// Returns the axes of `block` that are padded. With each axis, returns an expression: its value, limited to
+/// Returns the axes of `block` that are padded, each with an expression that limits the value of the axis to
 /// the last value before padding. `doms` contains the new extents of these axes, and `None` for all others.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());

@@ -169,9 +169,9 @@ fn done_in(
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;
 
-/// Decomposes `value` into terms and a remaining value. Each term is a variable of `loops` times a positive
-/// factor, and the remaining value is the value if all these variables are 0. Returns `None` if `value` is
-/// not such a sum.
+/// Decomposes `value` into a sum of terms and a rest. Each term is a variable of `loops` times a positive
+/// factor. The rest is obtained by setting all these variables to 0. Returns `None` if `value` is not such a
+/// sum.
 fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a>, Expr)>> {
     let mut terms: Terms<'a> = Vec::new();
     if !add_terms(value, 1, loops, &mut terms) {

@@ -18,8 +18,8 @@ use crate::tree::{self, is_told_by_axes};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Inlines a block into the block that computes its input, which then computes the elements of the inlined block
-/// directly. Removes the loops of the inlined block and the buffer between the two blocks.
+/// Inlines a block into the block that computes its input. That block then computes the elements of the inlined
+/// block directly. Removes the loops of the inlined block and the buffer between the two blocks.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if
@@ -159,8 +159,8 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that the block with index `number` can run as early as the block `setter`. No block between them
-/// may set another input of that block or use its result.
+/// Checks that the block with the index `number` can run as early as the block `setter`. No block between the
+/// two may set another input of the block `number` or use its result.
 fn check_order(
     scope: &Scope,
     number: usize,

@@ -17,9 +17,9 @@ use crate::tree::{self, BlockPath, address, find_block, find_loop, vars_of};
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
 
-/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, is in new loops and computes a
-/// partial result for each iteration of the loop of `var`. The block `name` keeps its loops and combines the partial
-/// results. Returns the function and the name of the new block.
+/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, gets new loops and computes a
+/// partial result for each iteration of the loop of `var`. The block `name` keeps its loops and combines the
+/// partial results. Returns the function and the name of the new block.
 ///
 /// # Errors
 /// Returns `ValueError` if the block is not a sum, product, minimum or maximum, if it has been decomposed, if the loop

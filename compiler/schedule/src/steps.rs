@@ -204,20 +204,20 @@ steps! {
     /// block, which is also the name of the copy.
     fn cache_read(block: Block, buffer: Buffer, scope: Text = "global") -> Block = cache::cache_read;
 
-    /// Lets a block write to a new buffer in memory of the given scope, and adds a block that copies it to the original
-    /// buffer. The original buffer is given by its name, or by its index among the buffers that the block writes.
-    /// Returns the name of the new block, which is also the name of the new buffer.
+    /// Lets a block write to a new buffer in memory of the given scope, and adds a block that copies the new
+    /// buffer to the original one. The original buffer is given by its name, or by its index among the buffers
+    /// that the block writes. Returns the name of the new block, which is also the name of the new buffer.
     fn cache_write(block: Block, buffer: Buffer, scope: Text = "local") -> Block = cache::cache_write;
 
     /// Sets the memory scope of a buffer that the function allocates. The buffer is given by its name, or by its index
     /// among the buffers that the block writes. The scope is `global`, or `shared` for memory of a block of threads.
     fn set_scope(block: Block, buffer_index: Buffer, scope: Text) = threads::set_scope;
 
-    /// Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or by its
-    /// index among the buffers that the block writes, followed by those that it reads. `index_map` is a `tir.IndexMap`,
-    /// or a function that receives the indices of an element and returns its new indices. The buffer may become larger.
-    /// If `pad` is given, the loops of the block that sets the buffer run over all locations of the new layout, and the
-    /// block sets locations that hold no element to that value.
+    /// Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or
+    /// by its index among the buffers that the block writes, followed by those that it reads. `index_map` is a
+    /// `tir.IndexMap`, or a function that receives the indices of an element and returns its new indices. The
+    /// buffer may become larger. If `pad` is given, the loops of the block that sets the buffer run over all
+    /// locations of the new layout, and the block stores `pad` in locations that hold no element.
     fn transform_layout(block: Block, buffer: Buffer, index_map: IndexMap, pad: Pad = None) = layout::transform_layout;
 
     /// Attaches an annotation, which consists of a key and a value, to a loop or to a block that is given by its name.
@@ -244,7 +244,7 @@ steps! {
     /// Inlines a block into the blocks that read its result.
     fn compute_inline(block: Block) = blocks::compute_inline;
 
-    /// Inlines a block into the block that produces its input, which then computes the elements of the inlined block
-    /// directly.
+    /// Inlines a block into the block that produces its input. That block then computes the elements of the
+    /// inlined block directly.
     fn reverse_compute_inline(block: Block) = reverse_inline::reverse_compute_inline;
 }

@@ -130,9 +130,9 @@ fn check_nest(node: &For, outer: &[Ref<For>]) -> Result<()> {
     }
 }
 
-/// Checks that no iteration of a parallel loop or of a loop over threads computes elements of shared memory for its
-/// own use. Otherwise, several iterations could compute the same element, and one could overwrite it while another
-/// still uses it.
+/// Checks that no iteration of a parallel loop or of a loop over threads computes elements of shared memory for
+/// its own use. If iterations did so, several of them could compute the same element, and one could overwrite
+/// it while another still uses it.
 fn check_shared(node: &For) -> Result<()> {
     if node.kind.is_over_blocks() || is_int(&node.extent, 1) {
         return Ok(());

@@ -161,7 +161,8 @@ pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
     vars.0
 }
 
-/// Adds a condition to the predicate of each block in a statement. Blocks inside other blocks are left unchanged.
+/// Adds a condition to the predicate of each outermost block in a statement. Blocks inside these blocks are
+/// left unchanged.
 pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     struct Guard<'a>(&'a Expr);
     impl Mutator for Guard<'_> {

@@ -1,5 +1,5 @@
-//! Tests of the steps `bind` and `set_scope`: their results, their errors, and the restrictions on other
-//! steps that follow them.
+//! Tests of the steps `bind` and `set_scope`: their results, their errors, and the restrictions that they
+//! impose on later steps.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

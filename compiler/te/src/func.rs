@@ -370,8 +370,8 @@ fn reduction(
     Ok((make::seq(init), body))
 }
 
-/// Mutator that replaces loads from tensors by loads from buffers, and axes by the expressions that hold
-/// their values in the block.
+/// Mutator that replaces loads from tensors by loads from buffers, and each axis of an operation by the
+/// expression that holds the value of the axis in the created block.
 struct Lower<'a> {
     buffers: &'a HashMap<Key, Ref<Buffer>>,
     vars: &'a HashMap<usize, Expr>,

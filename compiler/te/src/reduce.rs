@@ -80,7 +80,7 @@ pub fn reducer(
 }
 
 /// Creates the reduction of the values in `source` over axes. Only values for which `condition` holds are
-/// combined. Returns one result for each value.
+/// combined. Returns one result for each expression in `source`.
 ///
 /// # Errors
 /// Returns `ValueError` if there are no axes or an axis is repeated. Returns `TypeError` if an axis was not created by

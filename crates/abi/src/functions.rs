@@ -243,7 +243,7 @@ functions! {
     /// Returns the column of an attribute, at a stable address; NULL if the attribute has not been registered yet.
     fn TVMFFIGetTypeAttrColumn(attr_name: *const TVMFFIByteArray) -> *const TVMFFITypeAttrColumn;
 
-    /// Describes the current source location in a string that is valid until the next call on this thread.
+    /// Describes the current source location. The string is valid until this thread calls the function again.
     ///
     /// The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
     /// environment variable `ANYFN_BACKTRACE` is 1.

@@ -39,7 +39,7 @@ indices! {
     kTVMFFISmallStr = 11 "ffi.SmallStr";
     /// Bytes, at most 7, stored in the value.
     kTVMFFISmallBytes = 12 "ffi.SmallBytes";
-    /// Result of a structural mutator that leaves the original value unchanged.
+    /// Result by which a structural mutator reports that the original value is unchanged.
     kTVMFFIUnchanged = 13 "ffi.Unchanged";
     /// First type index of the object types.
     kTVMFFIStaticObjectBegin = 64;

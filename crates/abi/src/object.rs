@@ -31,8 +31,8 @@ pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
 /// Flag: the memory of this Tensor must not be written.
 pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
 /// Flag in the second 32-bit word of a [`crate::TVMFFIAny`] that holds a `DLTensor*`: the memory of the tensor must not
-/// be written. The flag is not part of the stable ABI: other producers leave the word zero and need not read it. A
-/// value that outlives the call never has this flag.
+/// be written. The flag is not part of the stable ABI: other runtimes set the word to zero and may ignore it. A value
+/// that outlives the call never has this flag.
 pub const TENSOR_VIEW_READ_ONLY: u32 = 1;
 
 /// Deleter flag: no strong reference remains, so the content is destroyed.

@@ -182,9 +182,9 @@ struct Table {
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns one entry for each function with `#[register]` in this library. The loader of the library calls
-/// this function. Also registers the types of the library, so that they are known before the first object
-/// exists.
+/// Returns one entry for each function with `#[register]` in this library, and registers the types of the
+/// library, so that they are known before the first object exists. The loader of the library calls this
+/// function.
 ///
 /// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
 /// the library remains. If a type cannot be registered, because its key belongs to another type, `*count` is set to -1
@@ -254,8 +254,8 @@ pub struct Note {
     minimum_core: [u32; 3],
 }
 
-/// ELF note that `export!` adds to a library, with the owner `anyfn` and the type 1. It contains the ABI
-/// version, and the oldest version of the core with which the library works.
+/// ELF note that `export!` adds to a library. Its owner is `anyfn` and its type is 1. It contains the ABI
+/// version and the oldest version of the core with which the library works.
 pub const NOTE: Note = Note {
     name_size: 6,
     desc_size: 24,
@@ -278,7 +278,7 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 
 /// Flag of a field that stores a 16-byte value and does not change once set.
 pub const LENDS_VALUE: i64 = crate::representation::LENDS_VALUE;
-/// Flag of a field whose setter only stores the value and runs no foreign code.
+/// Flag of a field whose setter is a function object that keeps a reference to the value only in the field.
 pub const STORES_ONLY: i64 = crate::representation::STORES_ONLY;
 
 /// Combined reference count of a new object: one strong reference and no weak references.
@@ -318,8 +318,8 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// Counts an object that [`new_object`] did not create as a live object of this library. The object must be
-/// at its final address.
+/// Adds an object to the count of this library's live objects. Call this for objects that [`new_object`] did
+/// not create. The object must be at its final address.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_created(&7, 64);
@@ -332,8 +332,8 @@ pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Stops counting an object that [`new_object`] did not create as a live object of this library. Must be
-/// called before the memory of the object is freed.
+/// Removes an object from the count of this library's live objects. Call this for objects that [`new_object`]
+/// did not create, before the memory of the object is freed.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
@@ -345,8 +345,8 @@ pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object by calling `release`; returns false if this was deferred. Only the
-/// deleters of objects that [`new_object`] did not create use this function.
+/// Destroys the content of an object by calling `release`; returns false if the release is deferred. Only for
+/// the deleters of objects that [`new_object`] did not create.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
 /// the deleter must then return immediately.

@@ -132,7 +132,7 @@ impl Any {
         AnyView(self.0, PhantomData)
     }
 
-    /// Returns a slice of values as a slice of views, for example to pass the values as the arguments of a
+    /// Converts a slice of values to a slice of views, for example to pass the values as the arguments of a
     /// call.
     ///
     /// ```

@@ -151,7 +151,8 @@ impl Mismatch {
         Self::of_schema(T::schema, view)
     }
 
-    /// Creates the mismatch of [`of_type`](Self::of_type). All types share this code.
+    /// Creates the mismatch that [`of_type`](Self::of_type) returns. This function is not generic, so that all
+    /// types share its code.
     #[cold]
     #[inline(never)]
     fn of_schema(schema: fn() -> Schema, view: &AnyView<'_>) -> Mismatch {

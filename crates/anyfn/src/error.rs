@@ -66,7 +66,7 @@ struct ErrorObject {
     cell: TVMFFIErrorCell,
     /// Size of the whole allocation in bytes.
     size: usize,
-    /// Heap allocation that contains the backtrace after it was changed; NULL before the first change.
+    /// Heap allocation that contains the backtrace once it has been changed; NULL before the first change.
     grown: *mut [u8],
 }
 
@@ -367,7 +367,7 @@ impl Error {
         self.with_backtrace(|trace| unsafe { trace.as_slice() }.to_vec())
     }
 
-    /// Locks the backtrace against changes and calls `read` with it.
+    /// Locks the backtrace against changes and passes it to `read`.
     fn with_backtrace<T>(&self, read: impl FnOnce(&TVMFFIByteArray) -> T) -> T {
         // SAFETY: `self` keeps the error alive.
         let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
@@ -521,7 +521,8 @@ impl fmt::Debug for Error {
 }
 
 impl core::error::Error for Error {
-    /// Returns the [cause](Error::cause), so that code that follows `source` finds the whole chain of causes.
+    /// Returns the [cause](Error::cause). Code that calls `source` repeatedly thus finds the whole chain of
+    /// causes.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.cause_ref().map(|cause| cause as &(dyn core::error::Error + 'static))
     }

@@ -111,7 +111,8 @@ pub(crate) struct FunctionContent<F> {
 pub(crate) trait Callable: Send + Sync + 'static {
     /// Flags and signature of the function.
     const EXT: AnyfnFunctionExt;
-    /// Calls the function. `safe_call` is the C function that makes this call, with the function object.
+    /// Calls the function. `safe_call` contains the function object and the C function through which this call
+    /// was made.
     fn call(&self, args: &[AnyView<'_>], safe_call: SafeCall<'_>) -> Result<Any>;
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// Returns the hash, as a Map key, of a string that is stored inline in its value. `bits` is the payload of
-/// the value.
+/// Returns the hash that a string has as a Map key. The string must be stored inline in its value, and `bits`
+/// is the payload of this value.
 #[inline]
 pub fn small_str_hash(bits: u64) -> u64 {
     combine(kTVMFFIStr as u64, u64::from_le(bits) % MODULUS)

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use crate::{Any, Array, Map, Result};
 
-/// A JSON value. Numbers that fit into 64 bits and have neither a fraction nor an exponent are ints.
+/// A JSON value. A number is an int if it fits into 64 bits and has neither a fraction nor an exponent, and
+/// otherwise a float.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,

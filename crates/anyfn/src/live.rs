@@ -231,8 +231,8 @@ fn add_own(count: &AtomicUsize) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Address of the counter to increment for a freed object. The lowest bit is set if several threads write the
-/// counter. The address is NULL if no object was freed.
+/// Address of the counter to increment for a freed object; NULL if no object was freed. The lowest bit is set
+/// if several threads write the counter.
 #[doc(hidden)]
 #[repr(transparent)]
 #[must_use]
@@ -287,9 +287,8 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// Function to which deleters jump at their end to count the object as freed. Initially, it is the
-/// [`count_end`] of this library. The loader replaces it with a function of the process that loads the
-/// library.
+/// Function to which a deleter jumps as its last step, to count the object as freed. Initially, it is the
+/// [`count_end`] of this library. The loader replaces it with a function of the process that loads the library.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
 /// Sets the function that counts the objects freed by deleters of this library. The function must stay mapped

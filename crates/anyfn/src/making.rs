@@ -1,4 +1,4 @@
-//! Process-wide count of calls in progress to functions that create objects.
+//! Process-wide count of calls in progress. Only calls of functions that create objects are counted.
 //!
 //! Such a function is found through the type of the object alone, so the caller holds nothing that keeps the library of
 //! the function mapped. The caller increments the count before it reads the address of the function. The runtime
@@ -17,8 +17,8 @@ use crate::types;
 /// progress. Other copies of this crate find the count through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
-/// Number of calls in progress to functions that create objects. A copy of this crate outside the runtime
-/// uses its own count only if the process has no anyfn runtime.
+/// Number of calls in progress of functions that create objects. A copy of this crate outside the runtime uses
+/// its own count only if the process has no anyfn runtime.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());

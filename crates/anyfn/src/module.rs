@@ -47,8 +47,8 @@ impl Module {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
-    /// Loads a module from a file, and loads the file again whenever it has been rebuilt. This is intended
-    /// for development. A new build that cannot be loaded is ignored.
+    /// Loads a module from a file, and loads the file again whenever it has been rebuilt. This is intended for
+    /// development. If the rebuilt file cannot be loaded, the previous code remains in use.
     ///
     /// Functions that are looked up in the module always call the newest build. Each call first asks the operating
     /// system whether the file has changed. A build that cannot be loaded, or that lacks a function in use, is not
@@ -70,8 +70,8 @@ impl Module {
         crate::global!("ffi.ModuleIsCurrent")?.call((self,))?.get::<bool>()
     }
 
-    /// Returns a module with those statically linked functions of this process whose names begin with
-    /// `prefix`.
+    /// Returns a module with the statically linked functions of this process. Only functions whose names begin
+    /// with `prefix` are included.
     ///
     /// # Errors
     /// Returns `ValueError` if the runtime does not support such modules.

@@ -51,7 +51,8 @@ pub trait ModuleKind: Send + Sync + 'static {
     /// An error is returned to the caller that looks up the function.
     fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>>;
 
-    /// Returns the names of the functions in any order. Functions whose names are not known are omitted.
+    /// Returns the names of the functions in any order. Functions whose names the module does not know in
+    /// advance are omitted.
     fn functions(&self) -> Vec<StdString> {
         Vec::new()
     }

@@ -26,8 +26,8 @@ mod imp {
         static PENDING: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
     }
 
-    /// Begins a release, which may be nested in another release on this thread. Returns false if the nesting
-    /// is too deep; the caller must then defer the release.
+    /// Begins a release of an object, which may be nested in another release on this thread. Returns false if
+    /// the nesting is too deep; the caller must then defer the release.
     #[inline]
     pub(crate) fn enter() -> bool {
         DEPTH.with(|depth| {

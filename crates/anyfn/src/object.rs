@@ -456,8 +456,8 @@ impl<T: Object> Ref<T> {
 }
 
 impl<T: Object + Clone> Ref<T> {
-    /// Returns a mutable reference to the content. If other references to the object exist, this first replaces
-    /// the object of this reference with a copy.
+    /// Returns a mutable reference to the content. If the object has other references, this reference is first
+    /// replaced by a reference to a copy of the object.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -488,8 +488,8 @@ impl<T: Object + Clone> Ref<T> {
         Ok(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
     }
 
-    /// Creates a copy of the object. An object of a derived type is copied by the `__ffi_shallow_copy__` of
-    /// that type.
+    /// Creates a copy of the object. An object of a derived type is copied by the hook `__ffi_shallow_copy__`
+    /// of that type.
     #[cold]
     fn copied(&self) -> crate::Result<Self> {
         let index = self.object.type_index();

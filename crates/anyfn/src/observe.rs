@@ -105,7 +105,8 @@ impl Call {
 
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the variable that points to the observer of this library. The runtime sets this variable.
+/// Returns the variable that holds the address of the observer to which this library reports calls. The runtime
+/// sets this variable.
 ///
 /// # Safety
 /// Only NULL and observers that live as long as the process may be stored there.
@@ -153,7 +154,7 @@ impl Watched {
     }
 }
 
-/// Calls a function and reports the call.
+/// Calls a function and reports the call to the observer.
 ///
 /// # Safety
 /// The requirements of the `safe_call` of the function object `function` apply.

@@ -8,7 +8,7 @@ use anyfn_abi::{TVMFFIAnyValue, kTVMFFINone, kTVMFFIOpaquePtr};
 use crate::convert::plain;
 use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
-/// An address that is passed between languages as a value. This crate never accesses the memory behind it.
+/// An address that is passed between languages as a value. This crate never accesses the memory at the address.
 ///
 /// Functions of other languages may access the address that they receive. Therefore safe code can receive an address,
 /// pass it on and compare it, but can create only [`OpaquePtr::NULL`]. Creating a value from an arbitrary address is

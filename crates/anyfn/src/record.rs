@@ -101,8 +101,8 @@ impl Maker {
         self.is_foreign
     }
 
-    /// Returns the [`Maker`] for objects of the type with this index. Returns `None` if the type was not defined at
-    /// run time.
+    /// Returns the [`Maker`] for objects of the type with this index. Returns `None` for all other types,
+    /// because only types that are defined at run time have a maker.
     pub fn of(type_index: i32) -> Option<&'static Maker> {
         let maker = types::attribute(MAKER_ATTRIBUTE, type_index)?;
         if maker.type_index != kTVMFFIOpaquePtr {
@@ -411,8 +411,8 @@ fn plain(type_index: i32, bits: u64) -> Any {
 #[allow(missing_debug_implementations, reason = "what it holds is read through a lock")]
 pub struct Slot(TVMFFIAny);
 
-/// Bit of a slot's second 32-bit word that is set while a thread reads or writes the slot. The word otherwise holds the
-/// length of a small string, which is below 8.
+/// Bit of a slot's second 32-bit word that is set while a thread reads or writes the slot. The other bits hold
+/// the length of a small string, which is below 8.
 const LOCKED: u32 = 1 << 31;
 
 /// Payload of a slot whose field is not set.
@@ -498,7 +498,7 @@ impl Slot {
         Slot(value.into_raw())
     }
 
-    /// Returns the value in the slot. No other code may use the slot any more.
+    /// Returns the value in the slot. No other code may use the slot at the same time or afterwards.
     pub fn into_value(self) -> Any {
         // SAFETY: the slot owns its value.
         unsafe { Any::from_raw(self.0) }

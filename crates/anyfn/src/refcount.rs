@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(count.into_inner(), strong);
     }
 
-    /// A reference-counted value that counts its releases, with content that loom checks for races.
+    /// A reference-counted value that counts how often it is released. `loom` checks its content for data
+    /// races.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,

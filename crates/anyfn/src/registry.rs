@@ -36,8 +36,8 @@ pub fn find(name: &str) -> Option<PackedFunc> {
     find_any(name).filter(|function| !function.is_unsafe())
 }
 
-/// Looks up a global function, including [`Unsafe`](crate::Unsafe) ones, which use addresses in their arguments unchecked.
-/// Returns `None` if it does not exist.
+/// Looks up a global function, even if it is [`Unsafe`](crate::Unsafe): such functions use addresses in their
+/// arguments without checking them. Returns `None` if the function does not exist.
 ///
 /// # Safety
 /// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be
@@ -73,8 +73,8 @@ pub fn get(name: &str) -> Result<PackedFunc> {
     }
 }
 
-/// Looks up a global function, including [`Unsafe`](crate::Unsafe) ones, which use addresses in their
-/// arguments unchecked.
+/// Looks up a global function, even if it is [`Unsafe`](crate::Unsafe): such functions use addresses in their
+/// arguments without checking them.
 ///
 /// # Safety
 /// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be

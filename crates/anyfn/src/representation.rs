@@ -16,8 +16,8 @@ pub(crate) const OPAQUE: i64 = 1 << 60;
 /// Field flag that the ABI does not define: the setter converts values with code outside this crate. That
 /// code may keep a reference to the value.
 pub(crate) const RUNS_CODE: i64 = 1 << 59;
-/// Field flag that the ABI does not define: the setter is a function object, but it keeps only what the field
-/// stores.
+/// Field flag that the ABI does not define: the setter is a function object, but it keeps a reference to the
+/// value only in the field.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
 /// Memory representation of object fields whose Rust type is `T`.

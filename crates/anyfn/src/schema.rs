@@ -53,8 +53,8 @@ impl Schema {
     }
 }
 
-/// Returns the name that messages of all languages use for a type, such as `str`, `Array` or `Function`. Other types
-/// are named by their key.
+/// Returns the name that messages in all languages use for the type with this key, such as `str`, `Array` or
+/// `Function`. A type that has no such name is named by its key.
 pub fn word(type_key: &str) -> &str {
     match type_key {
         "ffi.String" | "ffi.SmallStr" | "const char*" => "str",

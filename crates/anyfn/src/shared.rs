@@ -283,7 +283,7 @@ impl Attribute {
 }
 
 /// Sets the value of one type in the table of an attribute's values, while other threads may read the entry.
-/// The type index is stored last, because readers check it first.
+/// The type index of the value is stored last, because readers check it first.
 ///
 /// # Safety
 /// `entry` must be a writable entry of a column's array that is `None`, and no other thread may set it at the same time.

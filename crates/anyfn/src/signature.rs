@@ -45,12 +45,12 @@ pub struct Signature {
     pub named: bool,
     /// True if the function accepts more positional arguments than `params` lists.
     pub variadic: bool,
-    /// Names of the keyword-only arguments. Unless `takes_names` is true, only callers in the language in
-    /// which the function is written can pass them.
+    /// Names of the keyword-only arguments. If `takes_names` is false, only callers in the language of the
+    /// function can pass these arguments.
     pub keyword_only: Vec<StdString>,
-    /// True if the function accepts named arguments directly. In this form, the positional arguments are
-    /// followed by the object that `ffi.GetKwargsObject` returns, and then by alternating names and values.
-    /// Constructors that are generated from the fields of a type accept arguments in this form.
+    /// True if the function accepts named arguments directly. The positional arguments are then followed by the
+    /// object that `ffi.GetKwargsObject` returns, and by alternating names and values. Constructors that are
+    /// generated from the fields of a type accept named arguments directly.
     pub takes_names: bool,
     /// True if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     pub is_unsafe: bool,

@@ -311,7 +311,8 @@ impl Default for Bytes {
 
 impl Deref for String {
     type Target = str;
-    /// Returns the content. Bytes that are not UTF-8, from C code that violates the ABI, are read as an empty string.
+    /// Returns the content. If C code has violated the ABI and the bytes are not UTF-8, returns an empty
+    /// string.
     #[inline]
     fn deref(&self) -> &str {
         core::str::from_utf8(self.as_bytes()).unwrap_or("")

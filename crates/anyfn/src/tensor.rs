@@ -267,7 +267,8 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Returns the strides in elements; `None` means compact (row-major without gaps).
+    /// Returns the strides in elements; `None` if the tensor specifies no strides, which means that it is
+    /// compact (row-major without gaps).
     pub fn strides(&self) -> Option<&'a [i64]> {
         let ndim = usize::try_from(self.tensor.ndim).ok()?;
         if self.tensor.strides.is_null() {

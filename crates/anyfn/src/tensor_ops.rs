@@ -196,8 +196,8 @@ impl Tensor {
 }
 
 impl TensorView<'_> {
-    /// Returns a tensor object over the same memory, for functions that use an argument after the call has
-    /// ended. Returns `None` if no frontend can keep the memory alive.
+    /// Returns a tensor object over the same memory, for functions that use the tensor after the call has
+    /// ended. Returns `None` for a borrowed tensor whose memory no frontend can keep alive.
     pub fn to_tensor(&self) -> Option<Tensor> {
         let raw = self.into_arg().ok()?;
         // SAFETY: the value is a view of a tensor that the borrow keeps alive.

@@ -191,7 +191,7 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
 }
 
 /// Wrapper that marks a function as unsafe: it accesses memory or calls code at an address that its caller
-/// passes. The address may also be passed as an integer.
+/// passes, as a pointer or as an integer.
 ///
 /// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look up such a
 /// function by name: [`registry::get`](crate::registry::get) returns an error that names

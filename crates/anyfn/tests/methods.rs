@@ -72,7 +72,8 @@ struct Plain {
     size: i64,
 }
 
-/// Methods of [`Plain`] that are defined on another type, as a crate that does not define `Plain` must do.
+/// Methods of [`Plain`], defined on another type. A crate that does not define `Plain` must define methods in
+/// this way.
 struct PlainFunctions;
 
 #[methods(of = Plain)]

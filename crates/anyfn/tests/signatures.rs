@@ -33,7 +33,7 @@ fn trailing_arguments_may_be_left_out() {
     assert!(wrong.message().contains("argument #2"), "{wrong}");
 }
 
-/// Checks errors, panics and moved objects in a call whose omitted arguments are added.
+/// Checks errors, panics and moved objects in a call whose omitted arguments are replaced by their defaults.
 #[test]
 fn a_call_with_added_defaults_is_like_any_other() {
     let names = Names { args: &["x", "fail"], defaults: &[Literal::Int(1)], ..Names::default() };

@@ -174,8 +174,8 @@ fn linker_message() -> String {
     text(message).unwrap_or_else(|| "unknown reason".into())
 }
 
-/// Checks that this extension can use the function table `api`, and returns the table as a reference. `path`
-/// names the file of the table in errors.
+/// Checks that this extension can use the function table `api`, and returns the table as a reference. In
+/// errors, `path` is reported as the file that contains the table.
 fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachError> {
     // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
     let size = unsafe { (*api).size };

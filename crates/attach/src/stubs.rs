@@ -6,7 +6,7 @@
 
 use anyfn_abi::{AnyfnApi, for_each_function};
 
-/// Aborts the process, because a function of the ABI was called before [`crate::attach`] has succeeded.
+/// Aborts the process, because a function of the ABI was called before [`crate::attach`] had succeeded.
 extern "C" fn unattached() -> ! {
     eprintln!("anyfn: a function of the runtime was called before the runtime was attached");
     std::process::abort()

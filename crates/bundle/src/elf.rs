@@ -10,7 +10,7 @@ pub(super) const RELOCATABLE: u16 = elf::ET_REL;
 /// Object file type of a shared library.
 pub(super) const SHARED: u16 = elf::ET_DYN;
 
-/// Name of the symbol whose data are the serialised modules that a library contains.
+/// Name of the symbol for the serialised modules in a library.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
 /// Format and machine of an ELF file, as its header identifies them.
@@ -37,8 +37,8 @@ impl Ident {
         flags: 0,
     };
 
-    /// Returns the format and machine and the object file type (`e_type`) from the header of a file, or
-    /// `None` if the file is not an ELF file.
+    /// Reads the header of a file. Returns the format and machine, and the object file type (`e_type`).
+    /// Returns `None` if the file is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
         /// An aligned copy of the ELF header. The header itself may be unaligned: if the file is a member of
         /// an archive, it begins at any even offset.
@@ -75,7 +75,7 @@ pub(super) fn records<T: Pod>(file: &[u8], at: usize, count: usize) -> Option<&[
 }
 
 /// Converts an offset or a size in a file to `usize`. A number that does not fit becomes `usize::MAX`, which
-/// lies outside every file.
+/// is beyond the end of every file.
 pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -118,7 +118,8 @@ pub(super) fn section(name: u32, kind: u32, (offset, size): (usize, usize), alig
     }
 }
 
-/// Returns an object file for the machine `ident` that defines only [`SYMBOL`], whose content is `data`.
+/// Returns an object file for the machine `ident`. The file defines a single symbol, [`SYMBOL`], with the
+/// content `data`.
 pub(super) fn object_file(ident: &Ident, data: &[u8]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0";
     let name = |name: &str| {

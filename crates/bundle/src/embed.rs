@@ -37,7 +37,8 @@ fn damaged(what: &str) -> String {
     format!("it is damaged: {what} is not where the file says")
 }
 
-/// Returns `count` records at the offset `at` of a file. The error message calls the table `what`.
+/// Returns `count` records at the offset `at` of a file. `what` is the name of the table in the error
+/// message.
 fn table<'a, T: Pod>(file: &'a [u8], at: usize, count: usize, what: &str) -> Fallible<&'a [T]> {
     records(file, at, count).ok_or_else(|| damaged(what))
 }
@@ -482,7 +483,7 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Ignores the result of [`put`], which is false if the location is out of bounds. The file is then
-    /// unchanged.
+    /// Ignores the result of [`put`]. The result is false, and the file unchanged, if the location is out of
+    /// bounds.
     fn fine(_put: bool) {}
 }

@@ -56,8 +56,9 @@ impl Bundle {
     }
 
     /// Creates the builder of a bundle that contains `module` and all modules that it imports, directly or
-    /// indirectly. If one of these modules is a library or is exported as code, it becomes the library of the
-    /// bundle. Otherwise the bundle's library consists of the added files and imports `module`.
+    /// indirectly. If one of these modules is a library or is exported as object or source code, it becomes
+    /// the library of the bundle. Otherwise the bundle's library consists of the added files and imports
+    /// `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }

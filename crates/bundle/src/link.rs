@@ -160,7 +160,8 @@ fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -
     tool.run(&args)
 }
 
-/// Returns true if the runtime provides the symbol `name`, so that the loader can resolve it.
+/// Returns true if the runtime provides the symbol `name`. Such a symbol may stay undefined, because the
+/// loader resolves it.
 fn is_of_runtime(name: &str) -> bool {
     ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
 }

@@ -27,8 +27,8 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Builds the tree of `root` and all modules that it imports, directly or indirectly. If none of these
-    /// modules is a library, adds a library that imports `root`. The modules `imports` become imports of the
-    /// library.
+    /// modules is a library or is exported as code, adds a library that imports `root`. The modules `imports`
+    /// become imports of the library.
     pub(super) fn of(root: Option<&Module>, imports: &[Module]) -> Result<Tree> {
         let mut tree = Tree::default();
         let mut known = HashMap::new();

@@ -9,8 +9,8 @@ use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::bundle::{Bundle, read_file};
 use lexopt::{Arg, Parser, ValueExt};
 
-/// Module whose kind and content are given on the command line. The loader of that kind is not needed to
-/// write the module to a bundle.
+/// Module whose kind and content are given on the command line. It can be written to a bundle even if no
+/// loader for that kind is available.
 struct Carried {
     kind: String,
     bytes: Vec<u8>,

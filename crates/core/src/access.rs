@@ -1,4 +1,4 @@
-//! Publishes the access table, which records the accesses to tensors that are in progress. The table is
+//! Publishes the access table, which records all accesses in progress to the elements of tensors. The table is
 //! published as a type attribute, so that all libraries of the process share it.
 
 use core::ffi::c_void;

@@ -48,8 +48,8 @@ const FIRST_CAPACITY: usize = 256;
 struct Column {
     shown: SharedColumn,
     /// Arrays that have held the entries of this column, the current one last. [`Column::shown`] refers to
-    /// the current array. Readers may still use the other arrays; they are stored here so that leak checkers
-    /// find them.
+    /// the current array. The other arrays are never freed, because readers may still use them. This list
+    /// refers to them so that leak checkers find them.
     arrays: Mutex<Vec<Entries>>,
 }
 

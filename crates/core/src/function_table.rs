@@ -26,7 +26,7 @@ struct FunctionEntry {
 
 static ENTRIES: NameTable<FunctionEntry> = NameTable::new();
 /// Lock that is held while an entry of the table is changed. If two threads register the same name at the
-/// same time, the lock ensures that one of them fails.
+/// same time without overriding, the lock ensures that one of them fails.
 static WRITER: Mutex<()> = Mutex::new(());
 
 /// Returns a new reference to the function that is registered under `name`. Takes no lock.

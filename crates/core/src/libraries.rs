@@ -60,9 +60,9 @@ pub trait Loader: Sync {
     /// Returns `RuntimeError` if one of the names is registered already.
     fn register_globals(&self) -> Result<()>;
 
-    /// Creates a lease that keeps the libraries which contain `addresses` mapped; NULL is ignored. The first
-    /// address is that of the deleter, the code that runs last. This crate calls the function only while
-    /// [`HAS_LIBRARIES`] is true.
+    /// Creates a lease on the libraries that contain `addresses`, which stay mapped while it exists; NULL is
+    /// ignored. The first address is that of the deleter, the code that runs last. This crate calls the function
+    /// only while [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
     /// Handles the release of a lease with an address outside all known libraries. `number` is the number
@@ -115,7 +115,7 @@ pub trait Loader: Sync {
 
     /// Registers a method or attribute of a type by calling `add`. If a library that is being opened
     /// registers a type that already existed, `is_same` is called first. If `is_same` returns true, the
-    /// existing method or attribute is kept and `add` is not called.
+    /// existing method or attribute is kept and `add` is not called; otherwise `add` is called as usual.
     ///
     /// # Errors
     /// Returns the error of `add`, under the condition of [`Loader::register_function`].
@@ -239,14 +239,14 @@ pub(crate) fn register_metadata(
     }
 }
 
-/// Returns true if `address` belongs to a Rust plugin; see [`Loader::is_code_of_plugin`]. Without a loader,
-/// there are no plugins.
+/// Returns true if `address` belongs to a Rust plugin; see [`Loader::is_code_of_plugin`]. Returns
+/// false without a loader, because there are no plugins then.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     installed().is_some_and(|loader| loader.is_code_of_plugin(address))
 }
 
 /// Decides which code reads and writes a field that two Rust plugins define; see [`Loader::take_over`].
-/// Without a loader, there are no plugins.
+/// Returns `None` without a loader, because there are no plugins then.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     installed()?.take_over(old, new)
 }

@@ -68,9 +68,9 @@ struct Known {
     function: PackedFunc,
 }
 
-/// All methods, constructors and factories, in the order of registration. While the list is locked, nothing
-/// may be created, released or called, because a thread that locks the list may already hold locks of the
-/// loader.
+/// All methods, constructors and factories, in the order of registration. While the list is locked, no
+/// object may be created or released and no function called, because a thread that locks the list may already
+/// hold locks of the loader.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
@@ -143,8 +143,8 @@ impl Known {
     }
 }
 
-/// Returns the function that creates the default value of `field`. `call` is the address of its code, which must not
-/// use its first argument. If the function already exists, it calls this code from now on.
+/// Returns the function that creates the default value of `field`. `call` is the address of its code, which receives
+/// NULL as its first argument. If the function already exists, it calls this code from now on.
 fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<PackedFunc> {
     let call = call.as_ptr();
     let key = anyfn::type_key(type_index);

@@ -140,7 +140,7 @@ pub(crate) struct NewType<'a> {
     pub(crate) key: &'a [u8],
     /// Type index that is fixed for the new type, or -1 to allocate one.
     pub(crate) static_index: i32,
-    /// Number of ancestors of the new type, or -1 to derive it from the parent.
+    /// Number of ancestors of the new type, or -1 to compute this number from the parent type.
     pub(crate) depth: i32,
     pub(crate) child_slots: i32,
     pub(crate) can_overflow: bool,
@@ -407,8 +407,8 @@ pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'stati
     ancestors.chain(core::iter::once(info))
 }
 
-/// Adds a field to a type. If the field exists already, only a Rust plugin can add it again; the plugin's getter and
-/// setter then replace the old ones.
+/// Adds a field to a type. If the type has the field already, only its getter and setter may be replaced, by the rules
+/// of [`Writer::renew_field`]; otherwise returns an error.
 ///
 /// # Safety
 /// The strings must be readable, and the default must be a valid value. Getter and setter must follow the ABI. They
@@ -466,8 +466,9 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 
 impl Writer {
     /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field again,
-    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the field has another
-    /// offset or size. Also returns false if its old code was not unloaded and does not belong to a plugin.
+    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the new field
+    /// has another offset or size. Also returns false if the old getter is still loaded and either getter does not
+    /// belong to a plugin.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
     /// reads the objects of older builds, so it stays mapped as long as these objects exist.
@@ -501,8 +502,8 @@ impl Writer {
 }
 
 /// Metadata of all types that have a creator, a function that creates objects of the type. While the list is
-/// locked, nothing may be created or called, because a thread that locks the list may already hold locks of
-/// the loader.
+/// locked, no object may be created and no function called, because a thread that locks the list may already
+/// hold locks of the loader.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
 /// Revokes the functions by which a library that is about to be unmapped creates objects of its types.

@@ -51,8 +51,8 @@ pub(crate) fn address_of_getter(getter: Option<TVMFFIFieldGetter>) -> *mut c_voi
     getter.map_or(core::ptr::null_mut(), |getter| getter as *mut c_void)
 }
 
-/// Replaces the getter and setter of a field while other threads may read them. A setter is kept if it is a function
-/// object or NULL. The caller must hold the lock of the type table.
+/// Replaces the getter and setter of a field while other threads may read them. The old setter is kept if it is a
+/// function object or NULL. The caller must hold the lock of the type table.
 pub(crate) fn store_code(field: &SharedField, getter: Option<TVMFFIFieldGetter>, setter: *mut c_void) {
     field.getter.store(address_of_getter(getter), Ordering::Release);
     if field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0 && !field.setter().is_null() {

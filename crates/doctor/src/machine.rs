@@ -161,7 +161,8 @@ fn cache() -> Check {
 /// Checks that `folder` is writable and has free space. `variable` is the environment variable that selects the folder.
 fn space(id: &str, folder: &Path, variable: &str) -> Check {
     use std::os::unix::ffi::OsStrExt;
-    /// Minimum free space, in bytes, on the file system of a folder. With less, nothing can be compiled.
+    /// Minimum free space, in bytes, on the file system of a folder. With less space, compilation is likely
+    /// to fail, and the check reports a problem.
     const LEAST: u64 = 64 << 20;
     let done = "wrote a file and queried the free space of the file system";
     let shown = folder.display();

@@ -4,8 +4,8 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Identity of a file and its content: device, inode, size, and modification time in seconds and nanoseconds.
-/// Files with the same identity are assumed to have the same content.
+/// Identity of a file, which changes when its content changes: device, inode, size, and modification time in
+/// seconds and nanoseconds. Files with the same identity are assumed to have the same content.
 pub(crate) type Identity = (u64, u64, u64, (i64, i64));
 
 /// Opens the file at `path`. Returns its absolute path, the open file and its metadata, or the reason why it cannot be
@@ -32,17 +32,18 @@ pub(crate) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     Ok((full, file, metadata))
 }
 
-/// Returns true if two identities belong to the same file, even if its content has changed.
+/// Returns true if two identities belong to the same file. The content of the file may have changed in between.
 pub(crate) fn same_file(one: &Identity, other: &Identity) -> bool {
     (one.0, one.1) == (other.0, other.1)
 }
 
-/// Returns the identity of a file and its content.
+/// Returns the identity of a file from its metadata.
 pub(crate) fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()))
 }
 
-/// Returns an identity of the file at `path` that changes with its content, or `None` if the file does not exist.
+/// Returns the identity of the file at `path`, or `None` if its metadata cannot be read, for example because the file
+/// does not exist.
 pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().as_ref().map(identity)
 }

@@ -1,5 +1,5 @@
-//! Description of a library file without loading it: its contents, the libraries and symbols that it needs,
-//! and the versions for which it was built.
+//! Describes a library file without loading it: its contents, the libraries and symbols that it needs, and the
+//! versions for which it was built.
 
 use std::path::Path;
 use std::string::String as StdString;

@@ -278,7 +278,7 @@ struct Content {
 unsafe impl Send for Content {}
 
 /// Function extension of the function objects of [`Follower`]s. It marks them as functions that may run for a
-/// long time, as compiled code may.
+/// long time, because they call compiled code.
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
 
@@ -323,8 +323,8 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     })
 }
 
-/// Creates a function object that calls the function `name` in the current build whenever it is called.
-/// `function` is this function in the build with the number `build`.
+/// Creates a function object for the function `name`. Each call of the object runs that function in the build
+/// that is then current. `function` is the function in the build with the number `build`.
 fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
     let follower = Arc::new(Follower {
         watch: watch.clone(),

@@ -156,8 +156,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Tests loading and unloading each library `ANYFN_CYCLES` times. If the variable is set, the test also
-/// checks the memory use.
+/// Tests loading and unloading each library many times. If the environment variable `ANYFN_CYCLES` is set, it
+/// is the number of cycles, and the test also checks the memory use.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let _turn = turn();

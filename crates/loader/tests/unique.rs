@@ -1,5 +1,5 @@
-//! Tests that the static variables of the ABI's headers stay separate for each library, although the system
-//! merges other unique variables into one for the whole process.
+//! Tests that each library has separate copies of the static variables in the ABI's headers. Other variables
+//! of the same kind (`STB_GNU_UNIQUE`) are shared by all libraries of a process.
 
 use std::ffi::{CString, c_void};
 
@@ -8,8 +8,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, load};
 
-/// C source of a library with two variables that the system merges into one for the whole process
-/// (`STB_GNU_UNIQUE`). The first has the name of a static variable in the ABI's headers.
+/// C source of a library with two variables of the kind that the system shares between all libraries of a
+/// process (`STB_GNU_UNIQUE`). The first has the name of a static variable in the ABI's headers.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 int _Z11is_cpp_codev(void) { return 0; }
@@ -28,7 +28,7 @@ ANYFN_EXPORT(addresses) {
 "#;
 
 /// Returns [`SOURCE`] with the four letters of `name` in the name of its first variable. Each test uses a
-/// different name, because the variables are shared by the process.
+/// different name, because all libraries of the process would share a variable of the same name.
 fn source(name: &str) -> String {
     assert_eq!(name.len(), 4);
     SOURCE.replace("4test", &format!("4{name}"))

@@ -130,8 +130,8 @@ impl Arguments {
         (names, quote!(#(#checks)*))
     }
 
-    /// Returns the value for a function whose arguments are not known, because the macro receives only the
-    /// function's path.
+    /// Returns the `Arguments` of a function whose arguments are unknown, because the macro receives only the
+    /// path of the function.
     pub(crate) fn unknown() -> Arguments {
         Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
     }

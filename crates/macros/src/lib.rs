@@ -167,7 +167,7 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
 }
 
-/// Registers the functions in an `impl` of a type with `#[derive(Object)]` for all languages: `#[methods]`.
+/// Registers the functions in an `impl` block for all languages: `#[methods]`. The type must have `#[derive(Object)]`.
 ///
 /// Functions whose first parameter is `&self` or `this: Ref<Self>` become methods; the others become static methods.
 /// Types, defaults, names and doc comments are treated as in [`macro@register`]. Helpers for Rust alone belong in

@@ -153,8 +153,8 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// Element, value or field of a copy that is filled in at the end of the copy operation. The copy that
-/// belongs there did not exist yet when it was reached, because of a cycle.
+/// Location in a copy (element, value or field) that is filled in at the end of the copy operation. When the
+/// location was reached, the copy that belongs there did not exist yet, because of a cycle.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
@@ -167,8 +167,8 @@ enum Holder {
 // Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
 // reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
 // on a cycle with it), or one of these constants.
-/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy whose missing elements
-/// or fields are filled in at the end of the operation.
+/// Value of `Frame::reach` for a copy that refers to an unfinished copy, directly or indirectly. The missing
+/// elements or fields of the unfinished copy are filled in at the end of the operation.
 const END: u32 = 0;
 /// Value of `Frame::reach` for a copy whose children are all complete and no longer change.
 const COMPLETE: u32 = u32::MAX;
@@ -207,8 +207,9 @@ struct Frame {
     original: ObjectRef,
     /// True if the original may be encountered again. Its copy is then recorded in `Copier::known`.
     shared: bool,
-    /// True if the copy of a container still refers to an original element or key, whose copy does not exist yet. The
-    /// copy of the container is then filled again at the end of the operation.
+    /// True if the copy of a container still contains an element or key of the original, because the copy of
+    /// that element or key does not exist yet. The copy of the container is then filled again at the end of the
+    /// operation.
     unfinished: bool,
     /// Length of `Copier::copies` at the time at which this copy was begun, plus 1. If the copy was added to
     /// `Copier::copies` immediately, its index there is `number - 1`.
@@ -217,9 +218,9 @@ struct Frame {
     /// low-link of Tarjan's algorithm). [`END`] if one of these copies has missing elements or fields that
     /// are filled in at the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
-    /// Lowest `number`, as in `reach`, but only for the children that foreign code has received: keys, and
-    /// values passed to the setters of fields. Foreign code may refer to the copies of all frames with this
-    /// number or a higher one.
+    /// Lowest `number` among the incomplete copies that can be reached from the children that foreign code has
+    /// received: keys, and values passed to the setters of fields. [`END`] and [`COMPLETE`] have the same meaning
+    /// as in `reach`. Foreign code may refer to the copies of all frames with this number or a higher one.
     seen: u32,
 }
 
@@ -236,7 +237,7 @@ struct Copier {
     /// [`END`], [`COMPLETE`], or the index of a copy plus 1.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// Lowest `number` of an incomplete copy that can be reached from the copy that was created or found most
+    /// Lowest `number` among the incomplete copies that can be reached from the copy created or found most
     /// recently; see [`Frame::reach`].
     reach: u32,
     /// True if foreign code may refer to copies whose missing elements or fields are filled in at the end of
@@ -263,8 +264,8 @@ impl Default for Copier {
 /// Result of one step of a copy operation.
 enum StepResult {
     Copy(Any),
-    /// The original value, because its copy does not exist yet. The copy is filled in at the end of the
-    /// operation.
+    /// The original value, as a placeholder for its copy, which does not exist yet. The copy is filled in at
+    /// the end of the operation.
     Hole(Any),
     Opened,
 }

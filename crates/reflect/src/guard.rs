@@ -1,5 +1,5 @@
-//! Limit on the stack space that nested hooks use, and the callbacks through which hooks continue the
-//! operation that calls them.
+//! Limit on the stack space that nested hooks use. Also creates the callbacks through which a hook continues
+//! the operation that called it.
 //!
 //! An operation itself does not recurse. However, a hook receives a callback that continues the operation
 //! with the callback's argument, and the operation may then call a further hook.

@@ -94,7 +94,7 @@ fn deep_and_cyclic_graphs_are_released() {
 }
 
 /// Tests the operations on a cycle that consists of a List and alternating nodes of the two types. `length`
-/// of the nodes are defined in Rust.
+/// is the number of nodes whose type is defined in Rust.
 fn cycle(length: usize) {
     let options = Options::default();
     let ring = || {

@@ -147,7 +147,7 @@ struct Settable {
     first: Cell<Option<ObjectRef>>,
 }
 
-/// Value type with a custom conversion, which inspects its argument and could store it.
+/// Value type with a custom conversion. The conversion inspects its argument, and could also store it.
 #[derive(Clone)]
 struct Looked(Any);
 

@@ -347,8 +347,8 @@ fn deep_chains_of_such_types_are_an_error() {
     }
 }
 
-/// Tests that a visitor of another library can visit a container with only the hooks in the type table, as
-/// C++ code does.
+/// Tests that a visitor of another library can visit a container. Like C++ code, the visitor uses only the
+/// hooks in the type table.
 #[test]
 fn visitors_of_others_find_the_functions_of_containers() {
     thread_local!(static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) });

@@ -44,7 +44,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Maximum number of bytes that loading may allocate per byte of the file. A node of some 25 bytes may become
-/// an object with several fields, and all objects are created twice if there is an error.
+/// an object with several fields. If loading the nodes in the order of the file fails, all objects are
+/// created a second time in another order.
 const FACTOR: usize = 64;
 
 fn files() -> Vec<(String, String)> {
@@ -308,9 +309,9 @@ fn release(value: Any) {
     }
 }
 
-/// Tests that loading a damaged file returns a value or an error with a location, in memory bounded by the
-/// length of the file. Loads 2,000 damaged files, and more until `ANYFN_FUZZ_SECONDS` have passed. Each
-/// loaded value must survive saving and loading.
+/// Tests that loading a damaged file returns a value or an error with a location, and that the memory use is
+/// bounded by a multiple of the length of the file. Loads 2,000 damaged files, and more until
+/// `ANYFN_FUZZ_SECONDS` have passed. Each loaded value must survive saving and loading.
 #[test]
 fn reads_any_file() {
     define_all();

@@ -18,8 +18,8 @@ fn values_that_serde_json_refuses() {
     }
 }
 
-/// Prints the time for loading a graph, and the time in which serde_json parses the same JSON to a `Value`:
-/// `cargo test -p anyfn-reflect --release --test serde -- --ignored --nocapture`.
+/// Prints the time that loading a graph takes, and the time that serde_json takes to parse the same JSON to a
+/// `Value`. Run it with `cargo test -p anyfn-reflect --release --test serde -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; for a release build"]
 fn time_beside_serde_json() {

@@ -49,8 +49,8 @@ pub struct NoiseOpener {
     end: usize,
 }
 
-/// Error for a record that fails authentication or is out of order, or that exceeds the number of records
-/// that one key may encrypt.
+/// Error for a record that fails authentication, is out of order, or exceeds the maximum number of records per
+/// encryption key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forged;
 

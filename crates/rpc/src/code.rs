@@ -47,5 +47,6 @@ pub(crate) const SYNC: u16 = 17;
 pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
 /// Request for the names of the global functions that the policy permits. No arguments.
 pub(crate) const NAMES: u16 = 19;
-/// Request to register a global function. Arguments: name, function, true if it may replace an existing function.
+/// Request to register a global function. Arguments: name, function, and a Boolean that is true if the function
+/// may replace an existing one.
 pub(crate) const REGISTER: u16 = 20;

@@ -193,7 +193,7 @@ pub struct Arrival {
     deadline: Instant,
 }
 
-/// Client that has proved its key, or needs none, and waits for admission.
+/// Client that has proved possession of its key, or needs none, and waits for admission.
 pub struct Guest(Line, u8);
 
 const CLIENT: &str = "client";

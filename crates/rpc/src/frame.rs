@@ -190,8 +190,8 @@ impl Frames {
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns a buffer as [`Frames::room`] does, but of at least `count` bytes. These bytes must already
-    /// have arrived, since the buffer may grow for them.
+    /// Returns a buffer like [`Frames::room`], but with at least `count` bytes. The buffer may grow, so the
+    /// caller must already have received the data that it will write there.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,5 +1,4 @@
-//! Inherited file descriptors: sockets that a parent process passes to a process that it starts to serve a
-//! session.
+//! Inherited file descriptors: sockets that a parent process passes to a child process that serves a session.
 //!
 //! A descriptor number does not show who opened it. The parent therefore states in the environment that it started the process,
 //! and which sockets it placed at those numbers.
@@ -12,15 +11,14 @@ use anyfn::{Result, bail, error};
 
 use crate::socket::is_socket;
 
-/// Environment variable by which a parent passes its process id to a process that it starts to serve a
-/// session.
+/// Environment variable by which a parent passes its process id to a child process that serves a session.
 pub(crate) const PARENT: &str = "ANYFN_RPC_PARENT";
 
-/// Environment variable by which a parent passes the inode numbers of the inherited sockets to a process that
-/// it starts to serve a session. They are separated by commas, in the order of the descriptors.
+/// Environment variable by which a parent passes the inode numbers of the inherited sockets to a child process
+/// that serves a session. The numbers are separated by commas, in the order of the descriptors.
 pub(crate) const SOCKETS: &str = "ANYFN_RPC_SOCKETS";
 
-/// Returns the value of the environment variable [`SOCKETS`] that describes the sockets which a child process
+/// Returns the value of the environment variable [`SOCKETS`] for the sockets `all`, which a child process
 /// inherits.
 ///
 /// # Errors

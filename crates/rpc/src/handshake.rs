@@ -1,5 +1,5 @@
-//! Handshake at the beginning of a connection, which selects the protocol version and proves the client's
-//! key. This module does no I/O.
+//! Handshake at the beginning of a connection. It selects the protocol version, and the client proves
+//! possession of its key. This module does no I/O.
 //!
 //! ```text
 //! client  "anyfnRPC" | u8 first version | u8 last version | u8 length | name of the key (none: length 0)
@@ -295,8 +295,9 @@ impl Server {
         self.version
     }
 
-    /// Returns the encoder and the decoder of the connection, and the received bytes that follow the
-    /// handshake, which are not decrypted. Must be called after the last message of the handshake was sent.
+    /// Returns the encoder and the decoder of the connection, and the bytes that were received after the end of
+    /// the handshake, without decrypting these bytes. Must be called after the last message of the handshake
+    /// was sent.
     ///
     /// # Errors
     /// Returns an error if the key exchange is not complete.

@@ -9,8 +9,8 @@ pub(crate) const POLL_TIME: Duration = Duration::from_micros(20);
 /// of consecutive successful polls after which one read sleeps without polling.
 const REST_MAX: u32 = 1024;
 
-/// State that decides whether the next read polls before its thread sleeps. Polling avoids waking the thread,
-/// which takes longer than most calls if client and server run on different processors.
+/// State that decides whether the next read polls before its thread sleeps. Polling makes it unnecessary to
+/// wake the thread. If client and server run on different processors, waking takes longer than most calls.
 ///
 /// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
 /// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads

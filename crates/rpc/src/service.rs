@@ -1,5 +1,5 @@
-//! Services that a server offers to every client, in addition to the functions that the server has passed to that client:
-//! looking up functions, loading libraries, allocating and copying tensors.
+//! Services that a server offers to every client: looking up functions, loading libraries, and allocating and
+//! copying tensors.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

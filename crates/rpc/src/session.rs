@@ -35,8 +35,8 @@ pub struct Session {
     child: Option<Child>,
 }
 
-/// Child process that serves one session. Dropping this value waits for the process to end, kills it after
-/// two seconds, and removes its folder.
+/// Child process that serves one session. Dropping this value waits up to two seconds for the process to end,
+/// kills the process if it still runs, and removes its folder.
 struct Child {
     process: std::sync::Mutex<std::process::Child>,
     _folder: Folder,

@@ -90,8 +90,8 @@ pub struct Given {
 
 /// Conversion between objects and the handles of a session.
 pub trait Names {
-    /// Returns the handle with which the peer refers to a local object, and increments the number of times
-    /// that it was sent.
+    /// Returns the handle by which the peer refers to a local object, and increments the number of times that
+    /// the handle was sent.
     fn give(&self, class: Class, object: Any) -> Result<u64>;
     /// Returns the peer's handle if `object` is a proxy for an object of the peer, otherwise `None`.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
@@ -160,8 +160,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Highest value of `depth` since writing began of the current object that later values may refer to. The height
-    /// of that object is computed from it.
+    /// Maximum of `depth` since the writer began the current shareable object, that is, an object to which
+    /// later values may refer. The height of the object is computed from it.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,
@@ -499,8 +499,8 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Highest value of `depth` since reading began of the current object that later values may refer to. The height
-    /// of that object is computed from it.
+    /// Maximum of `depth` since the reader began the current shareable object, that is, an object to which
+    /// later values may refer. The height of the object is computed from it.
     reached: usize,
     /// Values read so far to which later values may refer, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,

@@ -677,8 +677,8 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
-/// Checks that a function that takes raw addresses cannot be looked up, even if all functions are granted by
-/// pattern or by name.
+/// Checks that a function that takes raw addresses cannot be looked up, even if it is granted by its name or
+/// by a pattern that matches all functions.
 #[test]
 fn functions_that_trust_addresses_are_never_granted() {
     const OURS: &str = "test.attack.poke";

@@ -47,7 +47,8 @@ enum Way {
 /// pass on.
 type Meddle = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
 
-/// Passes bytes on from one socket to another, through `meddle`, until one end closes the connection.
+/// Applies `meddle` to the bytes from one socket and writes the result to another, until one end closes the
+/// connection.
 fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &AtomicUsize) {
     let mut bytes = [0; 65536];
     loop {

@@ -33,9 +33,10 @@ fn part(mut line: Line, server: Server) {
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// Returns the encoded options of a measurement, one per element: device, number of calls, number of repeats, minimum
-/// duration in milliseconds, number of tries, cooldown in milliseconds, number of repeats between cooldowns, number
-/// of bytes that flush the caches, name of a preprocessing function, and that function.
+/// Returns the encoded options of a measurement, one per element: device, number of calls, number of repeats,
+/// minimum duration in milliseconds, number of tries, cooldown in milliseconds, number of repeats between
+/// cooldowns, number of bytes to access to flush the caches, name of the preprocessing function, and the
+/// preprocessing function itself.
 fn measurement(change: impl FnOnce(&mut [Vec<u8>; 10])) -> Vec<Vec<u8>> {
     let float = |value: f64| [&[4][..], &value.to_le_bytes()].concat();
     let mut options =

@@ -21,8 +21,8 @@ fn policy() -> Policy {
     Policy { functions: vec!["test.wire.*".into()], upload: true, ..Policy::closed() }
 }
 
-/// Registers the functions of these tests: one adds integers and fails without arguments, one calls its
-/// argument.
+/// Registers the two functions of these tests. One adds integers, and fails if it has no arguments. The other
+/// calls its argument.
 fn register_all() {
     register(
         "test.wire.add",

@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 128 << 20;
 /// Total size in bytes of the blocks of all threads, both in use and kept for reuse.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// A block of memory that counts towards [`ALLOCATED`].
+/// A block of memory whose size is included in [`ALLOCATED`].
 struct Block(Memory);
 
 impl Block {
@@ -73,8 +73,9 @@ impl Pool {
         Ok(data)
     }
 
-    /// Takes back the block at the address `data`. Returns the kept blocks that exceed the limit, for the
-    /// caller to free, or `None` if this thread does not use a block at that address.
+    /// Adds the block at the address `data` to the unused blocks of this pool. Returns the unused blocks that
+    /// exceed the limit, which the caller must free. Returns `None` if this thread does not use a block at
+    /// that address.
     fn free(&mut self, data: *mut c_void) -> Option<Vec<Block>> {
         // Usually the last one.
         let found = self.used.iter().rposition(|block| core::ptr::eq(block.0.data(), data))?;

@@ -1,5 +1,5 @@
-//! A Rust program that calls the function that `examples/demo/dense.py` compiles, a matrix product with bias
-//! and relu: `dense dense.so`. It does not contain the compiler.
+//! Runs a compiled matrix product with bias and relu from Rust: `dense dense.so`. The library `dense.so` is
+//! made by `examples/demo/dense.py`. This program does not contain the compiler.
 //!
 //! Prints `key=value` lines: `right` is 1 if every element equals the result of plain loops.
 

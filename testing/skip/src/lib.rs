@@ -26,8 +26,8 @@ macro_rules! skip {
     }};
 }
 
-/// Reports that the current test is skipped. It is for helper functions of tests; the test itself must then
-/// return.
+/// Reports that the current test is skipped. Helper functions of tests call this function; the test itself must
+/// then return.
 #[track_caller]
 pub fn report(reason: &str) {
     let thread = std::thread::current();

@@ -60,8 +60,8 @@ enum Part {
     Shared,
     /// Declarations that neither DLPack's nor tvm-ffi's header contains.
     Own,
-    /// Declarations for compiled code, which Apache TVM also declares in a header for the C code that it
-    /// generates.
+    /// Declarations that compiled code uses. Apache TVM declares them, too, in the header for the C code that
+    /// it generates.
     Backend,
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn write(abi: &Abi) -> Result<String> {
 }
 
 /// Returns the rules that hold for all functions, such as the meaning of their results, as lines of a C
-/// comment. The documentation of the Rust module `functions` contains them.
+/// comment. The rules are taken from the documentation of the Rust module `functions`.
 fn conventions(abi: &Abi) -> Result<String> {
     let start = abi
         .conventions
@@ -432,8 +432,9 @@ impl Out {
     }
 
     /// Writes the declaration of the struct `AnyfnApi`, the function table that `anyfn_api` returns. The
-    /// fields that precede the functions are repeated here, because a Rust macro declares the struct. The
-    /// generated layout check compares their offsets with the compiled struct.
+    /// fields that precede the functions are written here by hand, because a Rust macro declares the struct
+    /// and the generator cannot read it. The generated layout check compares the offsets of these fields with
+    /// the compiled struct.
     fn api_table(&mut self, functions: &[Function]) -> Result<()> {
         self.raw(
             r"

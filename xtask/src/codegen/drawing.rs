@@ -27,7 +27,8 @@ const BOXES: [(&str, &str); 3] = [
     ("bindings", "bindings: frontends of other languages"),
 ];
 
-/// Labels, in the diagram, of crates whose folder names do not describe what the crates build.
+/// Labels that replace folder names in the diagram, for crates whose folder names do not describe what the
+/// crates build.
 const LABELS: [(&str, &str); 4] = [
     ("crates/host", "host (Rust programs)"),
     ("crates/lib", "lib (libanyfn.so)"),

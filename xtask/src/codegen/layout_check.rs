@@ -91,8 +91,8 @@ fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// Writes the checks of the function table `AnyfnApi`. Its layout comes from the compiled struct, because a
-/// macro declares the struct.
+/// Writes the checks of the function table `AnyfnApi`. Its layout is taken from the compiled struct, because
+/// a Rust macro declares the struct and the generator cannot read it.
 fn write_api_table(out: &mut String) {
     line(out, format_args!("CHECK_SIZE(AnyfnApi, {});", size_of::<AnyfnApi>()));
     macro_rules! offsets {

@@ -1,4 +1,5 @@
-//! Generates the C declarations of the ABI's structs that the code of the compiler's C code generator uses.
+//! Generates C declarations of the ABI structs that are used in the output of the compiler's C code
+//! generator.
 //!
 //! A generated source includes no header of anyfn, so that it can be compiled anywhere. It declares these structs itself.
 //! A nested struct is replaced by its members, whose layout is the same.

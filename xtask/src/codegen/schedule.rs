@@ -150,8 +150,8 @@ impl Step {
         format!("        \"\"\"{text}\n        \"\"\"\n")
     }
 
-    /// Returns the Python method of a step that takes loops, or `None` for other steps, for which the class
-    /// needs no definition.
+    /// Returns the source of the Python method for a step that takes loops. Returns `None` for any other
+    /// step, because the class needs no definition beside the registered method.
     fn definition(&self, kinds: &[Kind]) -> Result<Option<String>> {
         if !self.takes_loops() {
             return Ok(None);

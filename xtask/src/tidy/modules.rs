@@ -214,7 +214,8 @@ impl Graph {
 /// Names that occur in a module directly below the crate root and in its submodules.
 #[derive(Default)]
 struct Module {
-    /// Names of the modules and items directly below the crate root to which paths in the code lead.
+    /// Names of modules and items that paths in the code lead to. Only names directly below the crate root
+    /// are included.
     paths: BTreeSet<String>,
     /// Names of the items that the module defines, without those of its submodules.
     items: BTreeSet<String>,
@@ -278,8 +279,8 @@ impl Module {
     }
 }
 
-/// Adds to `names` the module or item, directly below the crate root, to which a path leads. `path` is the
-/// rest of the path after a prefix that leads to a module `level` levels below the root.
+/// Follows a path to a module or item directly below the crate root, and adds its name to `names`. `path` is
+/// the rest of the path after a prefix that leads to a module `level` levels below the root.
 fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
     match path {
         [TokenTree::Ident(word), rest @ ..] if word == "super" => {

@@ -26,7 +26,8 @@ const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)]
 /// Folders of particular machines, which no source may name.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/t", "mp/")];
 
-/// Checks the text of all files that Git tracks or would add. Returns a line for each violation.
+/// Checks the text of all files that Git tracks, and of untracked files that it does not ignore. Returns a
+/// line for each violation.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
     let (mut found, mut reasons) = (Vec::new(), Reasons::default());

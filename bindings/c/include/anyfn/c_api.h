@@ -281,7 +281,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFISmallStr = 11,
   /** Bytes, at most 7, stored in the value. */
   kTVMFFISmallBytes = 12,
-  /** Result of a structural mutator that leaves the original value unchanged. */
+  /** Result by which a structural mutator reports that the original value is unchanged. */
   kTVMFFIUnchanged = 13,
   /** First type index of the object types. */
   kTVMFFIStaticObjectBegin = 64,
@@ -689,8 +689,8 @@ struct TVMFFITypeInfo {
 
 /**
  * Flag in the second 32-bit word of a `TVMFFIAny` that holds a `DLTensor*`: the memory of the tensor must not
- * be written. The flag is not part of the stable ABI: other producers leave the word zero and need not read it. A
- * value that outlives the call never has this flag.
+ * be written. The flag is not part of the stable ABI: other runtimes set the word to zero and may ignore it. A value
+ * that outlives the call never has this flag.
  */
 #define TENSOR_VIEW_READ_ONLY 1
 
@@ -983,7 +983,7 @@ ANYFN_DLL int TVMFFITypeRegisterAttr(
 ANYFN_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
 
 /**
- * Describes the current source location in a string that is valid until the next call on this thread.
+ * Describes the current source location. The string is valid until this thread calls the function again.
  *
  * The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
  * environment variable `ANYFN_BACKTRACE` is 1.

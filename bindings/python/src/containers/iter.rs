@@ -48,8 +48,8 @@ enum Step {
     Int(i64),
     One(Any),
     Two(Any, Any),
-    /// Key or value to return, followed by the other element of the same pair, which is not returned. The other
-    /// element is released once the iterator's state is no longer borrowed.
+    /// Key or value to return, and the other half of the same pair. The other half is not returned; it is
+    /// released once the iterator's state is no longer borrowed.
     Other(Any, Any),
 }
 

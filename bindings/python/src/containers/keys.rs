@@ -60,8 +60,8 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the value that is stored under a Python key. A key that is an object and is not found by the
-    /// rules of the ABI is compared with the stored keys of its type by Python's equality.
+    /// Returns the value that is stored under a Python key. If the key is an object and the rules of the ABI
+    /// do not find it, it is compared with the stored keys of the same type by Python's equality.
     #[inline]
     pub(super) fn find(&self, key: Obj<'_>) -> Res<Option<Any>> {
         let lowered = lower_key(key, &At::Value)?;
@@ -87,8 +87,8 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the key of the mapping that equals `lowered`, or else `lowered` itself. [`Mapping::key_for`]
-    /// does the same for a key that is still a Python object.
+    /// Returns the key in the mapping that equals `lowered`. If the mapping has no such key, returns
+    /// `lowered` itself. [`Mapping::key_for`] does the same for a key that is still a Python object.
     pub(super) fn key_like(&self, lowered: Any) -> Res<Any> {
         if is_object(&lowered) && self.get(&lowered)?.is_none() {
             let key = python_key(&lowered)?;

@@ -19,8 +19,8 @@ use crate::py::{self, Obj, Own, Res};
 /// Maximum nesting depth of containers that are printed in full; deeper containers appear as `...`.
 const DEPTH_MAX: usize = 100;
 
-/// Number of printed items after which a container that was already printed is not printed again, but appears
-/// as `...`.
+/// Number of printed items up to which a container that occurs again is printed in full. After that, it
+/// appears as `...`.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {

@@ -35,8 +35,8 @@ pub(crate) struct Body<'a, D> {
     pub(crate) extents: Vec<Expr>,
     /// Number of enclosing expressions that are evaluated only under a condition.
     pub(crate) maybe: usize,
-    /// Pending checks that divisors are not 0, as lines of source. They precede the next line, which uses the
-    /// divisors in indices.
+    /// Pending checks that divisors are not 0, as lines of source. They are written before the next line,
+    /// which uses the divisors in indices.
     pub(crate) checks: Vec<String>,
     /// State of the generator that is specific to the dialect.
     pub(crate) dialect: D,

@@ -22,14 +22,14 @@ pub(crate) struct Operation {
     /// True for index arithmetic, which is assumed not to overflow. Other integer arithmetic wraps around.
     pub(crate) in_place: bool,
     /// False for an integer division that may be undefined in C, because the divisor may be 0 or the quotient
-    /// may overflow for the divisor -1. Generated code must then give 0 as the quotient and the remainder for
-    /// the divisor 0.
+    /// may overflow for the divisor -1. In that case, the generated code must handle these divisors. For the
+    /// divisor 0, both the quotient and the remainder are 0.
     pub(crate) is_safe: bool,
 }
 
-/// Language of the C family, with the state of the code generator for one function. [`Body`] calls these
-/// methods to generate code that differs between languages. The methods in turn call [`Body`] to generate
-/// nested code.
+/// Language of the C family, with the state of the code generator for one function. [`Body`] calls the
+/// methods of this trait to generate code that differs between languages. The methods in turn call [`Body`]
+/// to generate nested code.
 ///
 /// A dialect must implement the items without a default. The defaults generate C, or return an error for a
 /// construct that a dialect may lack.
@@ -186,8 +186,8 @@ pub(crate) trait Dialect: Sized {
     /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
     fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
 
-    /// Generates a launch of tasks. By default, generates the parallel loop itself, which is correct for a
-    /// language whose threads share the iterations of such a loop.
+    /// Generates a launch of tasks. By default, generates the parallel loop itself. This is correct for a
+    /// language that distributes the iterations of a parallel loop over threads.
     fn launch(body: &mut Body<'_, Self>, node: &Launch) -> Result<()> {
         if !is_int(&node.num_tasks, 0) {
             let name = &node.body.loop_var.name;

@@ -39,7 +39,7 @@ impl Literal {
         Literal(out)
     }
 
-    /// Returns the literal of a C string, which ends at its first NUL. `what` describes the string in
+    /// Returns the literal of a C string, which must not contain NUL. `what` describes the string in
     /// messages.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ impl Message {
 pub(crate) struct Symbol(String);
 
 impl Symbol {
-    /// Returns `name` as a symbol. Returns `None` unless it consists of letters, digits and underscores and does not
-    /// begin with a digit.
+    /// Returns `name` as a symbol if it consists of letters, digits and underscores and does not begin with a
+    /// digit. Otherwise, returns `None`.
     pub(crate) fn of(name: &str) -> Option<Symbol> {
         let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let is_name = is_word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());

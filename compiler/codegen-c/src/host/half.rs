@@ -58,8 +58,8 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Returns the name of a function that converts a vector with `lanes` lanes. Returns `None` if the lanes must be
-    /// converted one by one.
+    /// Returns the name of a function that converts a vector with `lanes` lanes between a 16-bit
+    /// floating-point type and another type. Returns `None` if the lanes must be converted one by one.
     pub(crate) fn convert_halves(&mut self, from: DType, to: DType, lanes: u16) -> Result<Option<String>> {
         let (half, direction) = if from.is_half() { (from, "from") } else { (to, "to") };
         if from.element() != DType::FLOAT32 && to.element() != DType::FLOAT32 {

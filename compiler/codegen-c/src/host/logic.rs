@@ -12,7 +12,8 @@ use anyfn_ir::visit::Visitor;
 /// host dialect therefore evaluates both operands by `|` where this is allowed.
 pub(super) fn is_eager(first: &Expr, second: &Expr) -> bool {
     struct Loads {
-        /// Number of buffer loads that enclose the current expression. `deepest` is the maximum so far.
+        /// Number of buffer loads that enclose the current expression. `deepest` is the maximum of this
+        /// number so far.
         depth: usize,
         deepest: usize,
         divides: bool,

@@ -12,7 +12,8 @@ use crate::host::packed::FAILED;
 use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
-    /// Generates a loop of any kind, except a parallel loop outside of a launch.
+    /// Generates a serial, unrolled or vectorized loop. A loop of another kind is an error: the pass
+    /// `lower_parallel` replaces parallel loops by launches, and the host has no thread axes.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
         let name = &node.loop_var.name;
         if node.kind.is_bound() {

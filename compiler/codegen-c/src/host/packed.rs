@@ -17,8 +17,8 @@ use crate::family::{Body, Literal, Symbol};
 use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
-/// Name of the variable that generated code sets if a task of a parallel loop fails. The other tasks of the
-/// loop read it before they make calls.
+/// Name of a variable in generated code that is set if a task of a parallel loop fails. The other tasks of
+/// the loop read it before they make calls, and end if it is set.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {

@@ -14,8 +14,8 @@ use crate::host::options::CodegenOptions;
 use crate::host::vector::statement_width;
 use crate::host::{Host, c_type};
 
-/// Maximum size in bytes of a buffer that is replaced by variables. `MOST_VARIABLES` is the maximum number of
-/// variables.
+/// Maximum size in bytes of a buffer that is replaced by variables. The maximum number of these variables is
+/// `MOST_VARIABLES`.
 const MOST_BYTES: i64 = 8192;
 const MOST_VARIABLES: i64 = 128;
 

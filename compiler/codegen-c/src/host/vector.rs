@@ -30,8 +30,8 @@ pub(crate) struct Lanes {
     pub(crate) count: u16,
 }
 
-/// Returns the number of lanes that a statement computes at a time: the number of values of the widest data
-/// type in the statement that fit into a vector of the target.
+/// Returns the number of lanes that a statement computes at a time. A vector of the target has room for this
+/// number of values of the widest data type in the statement.
 pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
     struct Longest(u16);
     impl Visitor for Longest {

@@ -19,7 +19,8 @@ use crate::family::address;
 /// serial loop around a loop over threads.
 #[derive(Default)]
 pub(super) struct Barriers {
-    /// Addresses of sequences, each with the index of a statement that a barrier precedes.
+    /// Statements that follow a barrier. Each is identified by the address of the sequence that contains it,
+    /// and by its index in that sequence.
     before: HashSet<(usize, usize)>,
     /// Addresses of the loops whose iterations end with a barrier.
     ends: HashSet<usize>,
@@ -143,8 +144,8 @@ impl Search {
         )
     }
 
-    /// Returns true if the value of an expression may differ between the threads of a block. Expressions outside of the
-    /// innermost loops over threads do not read memory.
+    /// Returns true if the value of an expression may differ between the threads of a block. Only variables
+    /// are examined, because expressions outside of the innermost loops over threads do not read memory.
     fn varies(&self, expr: &Expr) -> bool {
         struct Uses<'a> {
             varying: &'a HashSet<usize>,

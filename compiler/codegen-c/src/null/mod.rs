@@ -48,11 +48,12 @@ use crate::null::barriers::Barriers;
 /// Dialect of the null device, with its state for one function.
 #[derive(Default)]
 pub(crate) struct Null {
-    /// Declarations of the error messages of the function. A declaration does not contain the name of the
-    /// message, which ends with the index of the declaration.
+    /// Declarations of the error messages of the function, without the names of the messages. The name of a
+    /// message ends with the index of its declaration in this list.
     errors: Vec<String>,
-    /// True while generating code that each thread executes: the body of a loop whose iterations are
-    /// distributed over the threads, or of nested loops that are bound to all thread axes of the function.
+    /// True while generating code that each thread executes. Such code is in a loop whose iterations are
+    /// distributed over the threads, or in nested loops that together are bound to all thread axes of the
+    /// function.
     is_in_thread: bool,
     /// Thread axes to which loops of the function are bound.
     axes: Vec<ForKind>,

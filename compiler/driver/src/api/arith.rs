@@ -8,8 +8,8 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::size;
 
-/// Integer analyzer, as other languages use it. It derives properties of expressions from facts about variables
-/// and conditions.
+/// Integer analyzer for use from other languages. It derives properties of expressions from facts about
+/// variables and conditions.
 #[derive(Object)]
 #[object(key = "arith.Analyzer", init = false)]
 struct Analyzer {

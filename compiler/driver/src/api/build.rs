@@ -17,8 +17,8 @@ fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
     target.map_or_else(host, |target| target.0)
 }
 
-/// Lowers a module to the form that code generators accept, by the passes of `pipeline` or of the default
-/// pipeline. `target` replaces the target of the module.
+/// Lowers a module to the form that code generators accept. The passes are those of `pipeline` or of the
+/// default pipeline. `target` replaces the target of the module.
 #[register("compiler.lower", blocking)]
 fn lower(
     module: Ref<IRModule>,
@@ -28,8 +28,8 @@ fn lower(
     crate::lower(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// Returns the source of a module in the dialect of its target, such as C, lowered by the passes of `pipeline` or of the
-/// default pipeline.
+/// Returns the source of a module in the dialect of its target, such as C. The module is first lowered by the passes of
+/// `pipeline` or of the default pipeline.
 #[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,

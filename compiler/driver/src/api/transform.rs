@@ -30,7 +30,8 @@ fn inline(node: ObjectRef) -> Result<ObjectRef> {
     pipeline::pass("inline")?.run(node)
 }
 
-/// Schedules functions that are not scheduled yet: vectorizes loops, and distributes them over threads.
+/// Schedules functions that are not scheduled yet: vectorizes loops, and distributes their iterations over
+/// threads.
 #[register("tir.transform.default_schedule", blocking)]
 fn default_schedule(node: ObjectRef) -> Result<ObjectRef> {
     pipeline::pass("default_schedule")?.run(node)

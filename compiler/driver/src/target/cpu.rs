@@ -117,7 +117,7 @@ fn this() -> Cpu {
 }
 
 /// Returns the size of a vector register in bytes, which is 16 unless `features` or `sve_bits` imply another
-/// size. If a processor has smaller registers, compilers use several of them.
+/// size. If the registers of a processor are smaller, compilers use several registers for one vector.
 fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
     match features {
         _ if features.contains(&"avx512f") => 64,

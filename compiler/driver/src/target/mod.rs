@@ -11,8 +11,8 @@ pub(crate) use cpu::{no_compiler, options as cpu_options, words};
 /// Options of a target. Omitted options are derived from the C compiler and this machine.
 #[derive(Clone, Default, Debug)]
 pub struct TargetOptions {
-    /// Name of the processor: see [`Target::mcpu`]. The default is `native`, unless the compiler is a cross
-    /// compiler.
+    /// Name of the processor: see [`Target::mcpu`]. The default is `native` if the compiler compiles for this
+    /// machine and accepts that name. Otherwise, the default is the processor that the compiler selects.
     pub mcpu: Option<std::string::String>,
     /// Command of the C compiler: see [`Target::cc`]. The default is the environment variable `CC`, or else
     /// `cc`.

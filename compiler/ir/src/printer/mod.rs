@@ -26,8 +26,8 @@ pub const KEYWORDS: &[&str] = &[
     "False", "None",
 ];
 
-/// Reserved names, such as `alloc`. In printed source, a call of one of these names denotes a statement, or a
-/// node that is not a call.
+/// Names with a special meaning in printed source, such as `alloc`. A call of a function with one of these
+/// names is therefore printed as `call("alloc", ...)`.
 pub const FORMS: &[&str] = &[
     "alloc",
     "attr",
@@ -128,7 +128,8 @@ struct Printer {
     /// Names assigned to variables and buffers, by the address of the node.
     names: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Name of the first buffer whose field `data` is a given variable, by the address of the variable.
+    /// Names of buffers, by the address of the variable in the buffer's field `data`. If several buffers have
+    /// the same variable, the map contains the name of the first.
     data: HashMap<usize, String>,
     /// Buffers that share the memory of another buffer and are not defined by a statement, grouped by the
     /// address of their variable `data`.

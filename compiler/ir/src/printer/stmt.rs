@@ -386,9 +386,10 @@ impl Printer {
     }
 }
 
-/// Returns the exclusive end of a range, in a form from which the parser recovers the extent. For two constants, it is
-/// their sum. If `min` is 0, it is usually the extent itself. Otherwise, it is a sum whose left operand is `min`.
-/// Returns `None` if the data types differ or the sum overflows.
+/// Returns the exclusive end of a range, in a form from which the parser recovers the extent. For two
+/// constants, it is their sum. If `min` is 0, it is the extent itself, unless the extent has the form
+/// `0 + x`. In all other cases, it is a sum whose left operand is `min`. Returns `None` if the data types
+/// differ or the sum overflows.
 fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
     if min.dtype != extent.dtype {
         return None;

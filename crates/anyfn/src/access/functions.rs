@@ -1,5 +1,5 @@
-//! The access table of this process, which records the accesses to tensor memory in progress. It belongs to
-//! the runtime, and all libraries share it.
+//! The access table of this process, which records the current accesses to tensor memory. It belongs to the
+//! runtime, and all libraries share it.
 //!
 //! The runtime publishes the functions of the table as an attribute of the tensor type. Another implementation of the
 //! stable ABI has no such attribute; each library then keeps its own table, which excludes conflicts between its own
@@ -25,8 +25,8 @@ const ATTRIBUTE: &str = "__anyfn_access__";
 pub struct Functions {
     /// Size of this struct in bytes.
     size: usize,
-    /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes `count`
-    /// tickets, and returns one of the constants in `code`.
+    /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes one ticket
+    /// for each range, and returns one of the constants in the module `code`.
     ///
     /// If the calling thread itself has a conflicting access, the result is `OWN`, and the first ticket is twice the
     /// index of the requested range that conflicts, plus one if the access in progress writes.

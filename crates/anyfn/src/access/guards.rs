@@ -258,8 +258,9 @@ impl<'a> TensorView<'a> {
         Ok(elements.write(access))
     }
 
-    /// Returns the region of host memory that the elements span, including the gaps between them. Returns `None` on
-    /// devices whose memory the processor cannot address, and for elements beyond the address space.
+    /// Returns the region of host memory that the elements span, including the gaps between them. The region is
+    /// empty if there are no elements. Returns `None` if the processor cannot address the memory of the device,
+    /// or if the elements extend beyond the address space.
     pub fn host_region(&self) -> Option<Region> {
         if !matches!(self.device().0.device_type, kDLCPU | kDLCUDAHost | kDLROCMHost) {
             return None;

@@ -77,7 +77,7 @@ pub enum Mode {
     Write,
 }
 
-/// A requested region and its access mode, in the layout that the C interface uses.
+/// A requested region and the mode in which it is accessed, in the layout that the C interface uses.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ pub(super) trait Monitor {
     type Guard<'a>: DerefMut<Target = AccessTable>
     where
         Self: 'a;
-    /// Time at which a wait ends without a notification.
+    /// Time at which a wait ends if no notification has arrived.
     type Deadline: Copy;
     fn lock(&self) -> Self::Guard<'_>;
     /// Releases the lock, waits for a notification, and acquires the lock again. The second element of the

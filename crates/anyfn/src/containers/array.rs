@@ -438,7 +438,8 @@ impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     }
 }
 
-/// Builder that appends elements to a new Array without checking if the Array is shared.
+/// Builder that appends elements to a new Array. It need not check if the Array is shared, because no other
+/// reference to it exists yet.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -84,7 +84,8 @@ struct Probe<'a> {
     told: HookResults,
 }
 
-/// Request for the result of a hook, which an operation on a Dict needs before it can start again.
+/// Request for the result of a hook. An operation on a Dict stops when it needs such a result, and starts again
+/// once the hook has been called.
 enum Ask {
     /// Request to compare this key with the key that is looked up.
     Equal(Any),
@@ -103,8 +104,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the slot of the key that is looked up; `None` if the key is absent. Returns `Err` with the
-    /// hook result that is needed first, if any.
+    /// Returns the slot of the key that is looked up; `None` if the key is absent. If a hook has to be called
+    /// first, returns the request for its result as `Err`.
     #[inline]
     fn find(&self, mapping: &Mapping<'_>) -> Result<Option<u64>, Ask> {
         let layout = mapping.layout();

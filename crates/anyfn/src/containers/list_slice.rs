@@ -14,7 +14,7 @@ fn place(index: i64, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// Returns true if two values are identical: the same type and the same bits.
+/// Returns true if two values have the same type and the same bits.
 fn is_same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.view_ref(), b.view_ref());
     a.type_index() == b.type_index() && a.bits() == b.bits()

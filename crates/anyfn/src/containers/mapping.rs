@@ -22,7 +22,7 @@ use super::table::{self, NONE, NewTable, Slot, Table, View, any};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, hash, live, nesting, refcount};
 
-/// Bit of the stored number of slots. It is set if the Map or Dict uses the small layout.
+/// Bit of the stored number of slots that is set if the Map or Dict uses the small layout.
 const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
@@ -470,7 +470,8 @@ impl Mapping<'_> {
         unsafe { Any::from_raw(old) }
     }
 
-    /// Adds a pair whose key must be absent. On success the key and value are taken out of `pair`.
+    /// Adds a pair, whose key must be absent from the mapping. If the pair is added, `pair` is `None`
+    /// afterwards.
     ///
     /// `hash` is the hash of the new key, if it is known. `hash_of` returns the hashes that hooks have computed for
     /// keys of the mapping. Without `hash_of`, the hooks are called when a hash is needed.

@@ -36,8 +36,8 @@ pub use slice::{Slice, SliceIndices};
 
 use crate::{FromArg, IntoAny};
 
-/// A Rust type that converts to and from values without borrowing from them, such as the type of an element of
-/// a List or of a tuple. Implemented for every type that meets the bounds.
+/// A Rust type that converts to and from values without borrowing from them, such as the element type of a
+/// List. Implemented for every type that meets the bounds.
 ///
 /// ```
 /// # use anyfn_core as _;

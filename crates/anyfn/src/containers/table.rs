@@ -28,8 +28,9 @@ const BODY: u8 = 0x80;
 const JUMP: u8 = 0x7F;
 const BLOCK: usize = 16;
 
-/// Distances from one slot of a chain to the next, in slots. Index 0 marks the end of the chain. The distances at the
-/// indices 1 to 15 are 1 to 15; triangular numbers and larger numbers follow.
+/// Distances from one slot of a chain to the next, in slots. A slot stores an index into this array; the index
+/// 0 marks the end of the chain. The distances at the indices 1 to 15 are 1 to 15; triangular numbers and
+/// larger numbers follow.
 static JUMPS: [u64; 126] = jumps();
 
 const fn jumps() -> [u64; 126] {
@@ -102,7 +103,8 @@ pub(super) struct Item {
     next: u64,
 }
 
-/// A block of sixteen slots. Only slots whose `meta` byte is a link or the end of a chain hold an item.
+/// A block of sixteen slots. A slot holds an item only if its `meta` byte is a link to the next slot or marks
+/// the end of a chain.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Block {
@@ -340,8 +342,8 @@ impl<'a> View<'a> {
         self.item(at).next
     }
 
-    /// Returns the first empty slot after `from` that a distance in `JUMPS` reaches, and the index of this
-    /// distance.
+    /// Returns the first empty slot that is reached from slot `from` by a distance in `JUMPS`, and the index of
+    /// this distance.
     fn next_empty(self, from: u64) -> Option<(u64, u8)> {
         (1..JUMPS.len() as u8)
             .map(|index| (self.jump(from, index), index))
@@ -536,7 +538,8 @@ impl Table<'_> {
         self.relink(item, to);
     }
 
-    /// Updates the links of the next older and the next newer item after an item has moved to slot `at`.
+    /// Updates the links of the neighbours in insertion order (the next older and the next newer item) after an
+    /// item has moved to slot `at`.
     fn relink(&mut self, item: Item, at: u64) {
         match item.prev {
             NONE => self.tail.iter_head = at,

@@ -41,7 +41,8 @@ impl Hasher for Digest {
 }
 
 impl Digest {
-    /// Adds the offset, type and size of a field, and `build`, which is the build number or 0.
+    /// Adds the offset, type and size of a field, and `build`, which is the build number that [`FieldType`]
+    /// selects for the field.
     pub fn field<F: 'static>(&mut self, offset: usize, _field: &FieldType<F>, build: u64) {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }

@@ -21,7 +21,7 @@ pub struct TypeIndex(AtomicI32);
 
 /// Value of a [`TypeIndex`] before the type is registered.
 const NEW: i32 = -1;
-/// Value of a [`TypeIndex`] while one thread registers the type and other threads wait.
+/// Value of a [`TypeIndex`] while a thread registers the type. Other threads wait until it has finished.
 const TAKEN: i32 = -2;
 
 /// Attribute of a type that identifies the content of its objects. For a type defined in Rust, the value is a
@@ -169,9 +169,9 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds the existing registration, and returns the type
-/// index. No type that is defined in Rust gets the same index, so code that reads the content of objects of
-/// this type can rely on the index. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type of native code, or finds the existing registration, and returns the type index.
+/// No type that is defined in Rust gets this index, so code may rely on it before it reads the content of an
+/// object. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
 /// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.

@@ -141,8 +141,8 @@ impl MethodDef {
         register.call(args).map(drop)
     }
 
-    /// Registers the method in an implementation of the ABI other than anyfn. Such implementations never unmap
-    /// libraries.
+    /// Registers the method in a runtime that is another implementation of the ABI. Such a runtime never unmaps
+    /// libraries, so the address of the method stays valid.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
         let function = function_of(self.call.0)?;
         let view = AnyView::from(function.as_object());

@@ -97,7 +97,7 @@ pub struct Definition {
     pub is_final: bool,
     /// True if only the key of the type is registered.
     pub is_opaque: bool,
-    /// Number of type indices that are reserved for derived types.
+    /// Number of type indices after the type's own index that are reserved for derived types.
     pub child_slots: i32,
 }
 
@@ -159,7 +159,8 @@ pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFF
     call_factory::<F>
 }
 
-/// Calls the closure of type `F`, which captures nothing, and writes the default that it returns to `result`.
+/// Calls the closure of type `F` to compute a default, and writes the default to `result`. The closure captures
+/// nothing.
 ///
 /// # Safety
 /// The arguments must be those of a call as the ABI defines it, and a value of `F` must exist.
@@ -184,8 +185,8 @@ unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
 /// in bytes.
 pub const ALIGN_ATTRIBUTE: &str = "__anyfn_align__";
 
-/// Registers the fields and metadata of a type in the type table. This may be repeated with the same
-/// information after the addresses of the type's functions, such as getters and setters, have changed.
+/// Registers the fields and metadata of a type in the type table. When the library is loaded again, the
+/// addresses of functions such as getters and setters have changed, and the same fields are registered again.
 ///
 /// An entry that the table refuses is ignored, because it is already registered by another library with the same type.
 /// `factories` is the result of the function [`factories`], which the caller calls beforehand because it may wait and
@@ -224,8 +225,8 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Registers the methods and the constructor of a type. Must be called after other threads can see the type index:
-/// the runtime functions that this calls may use the type.
+/// Registers the methods and the constructor of a type. Must not be called before other threads can see the
+/// type index, because the runtime functions that it calls may use the type.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);
     if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {
@@ -330,8 +331,8 @@ impl FieldDef {
     }
 }
 
-/// Returns the object that contains the field at the address `place`, and true if the object is still under
-/// construction.
+/// Returns the object that contains the field at the address `place`. The second element of the result is true
+/// if the object is still under construction.
 ///
 /// # Safety
 /// `place` must be the field at `OFFSET` of a live object.

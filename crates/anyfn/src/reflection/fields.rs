@@ -54,7 +54,7 @@ pub trait FieldVisitor {
         self.visit_other(field, &value.as_any().as_view())
     }
 
-    /// Visits an object that is not a string: a node, a container, a function.
+    /// Visits an object that is not a string, such as a node, a container or a function.
     ///
     /// # Errors
     /// An error ends the visit.
@@ -132,7 +132,7 @@ impl ObjectRef {
         unsafe { field.set_unchecked(self, &value.as_view()) }
     }
 
-    /// Calls the method called `name`, which may be static and written in any language.
+    /// Calls the method called `name`. The method may be static, and it may be written in any language.
     ///
     /// ```
     /// # use anyfn_core as _;

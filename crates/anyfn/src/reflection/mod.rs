@@ -281,9 +281,9 @@ impl Field {
         !self.0.setter().is_null()
     }
 
-    /// Returns true if setting the field runs code that may keep a reference to the value. This code is a
-    /// setter that is a function object, or a conversion that code outside this crate implements. Setters in
-    /// C are trusted to keep only what the field stores.
+    /// Returns true if setting the field runs code that may keep a reference to the value. This is a conversion
+    /// outside this crate, or a setter that is a function object without the flag `STORES_ONLY`. Setters in C
+    /// are trusted to keep references only in the field.
     #[doc(hidden)]
     pub fn runs_own_code(self) -> bool {
         let is_function = self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) && !self.has(STORES_ONLY);
@@ -319,8 +319,8 @@ impl Field {
         unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
     }
 
-    /// Returns true if the field in `object` is stored as a reference to `value`: as the address of `value`,
-    /// or as a 16-byte value. The object then owns one of the references to `value`.
+    /// Returns true if the field in `object` stores a reference to `value`, either as an address or as a
+    /// 16-byte value. The object then owns one of the references to `value`.
     ///
     /// # Safety
     /// `object` must be of the type that has the field or of a derived type, and no other thread may set the field

@@ -182,8 +182,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts a client process that stops at the boundary with the number `at`. If `behind` is not empty, it
-    /// is a command that starts the client. Returns `None` if the session has no boundary with that number.
+    /// Starts a client process that stops at the boundary with the number `at`. If `behind` is not empty, the
+    /// client is started through this command. Returns `None` if the session has no boundary with that
+    /// number.
     pub(crate) fn start(server: &Server, at: usize, behind: &[&str]) -> Option<Client> {
         let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
         let mut words = behind.to_vec();
@@ -212,7 +213,7 @@ impl Client {
         }
     }
 
-    /// Waits until the server has closed the connection.
+    /// Lets the client continue, and waits until it reports that the server has closed the connection.
     fn is_closed(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         self.hear("closed");

@@ -144,7 +144,8 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Returns true if the server reports that the kernel isolates sessions.
+/// Returns true if the server reports that the kernel isolates sessions. Otherwise, reports a skipped test
+/// and returns false.
 fn is_isolated(server: &Server) -> bool {
     let log = server.log();
     let about = log[0]["detail"]["isolation"].as_str().unwrap();

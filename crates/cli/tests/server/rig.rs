@@ -252,8 +252,7 @@ impl Drop for Server {
     }
 }
 
-/// Arranges that the process that `command` starts is killed when this test ends, even if the test itself is
-/// killed.
+/// Makes `command` start a process that is killed when this test ends, even if the test itself is killed.
 pub(crate) fn dies_with_us(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     let prepare = || {

@@ -111,8 +111,8 @@ unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray
     unsafe { bytes(function, argument, array) }
 }
 
-/// Returns a function name like [`name`], and also checks that it is UTF-8, so that every frontend can show it. Used
-/// for names that are registered. A lookup does not need the check, because no registered name is invalid.
+/// Returns a function name as [`name`] does, and also checks that it is UTF-8, so that every frontend can show it.
+/// Used for registration. A lookup does not need the check, because it finds only registered names.
 ///
 /// # Safety
 /// The requirements of [`bytes`] apply.

@@ -300,8 +300,8 @@ fn memory(size: usize) -> core::alloc::Layout {
 
 /// Returns true if zeroed memory is a valid object of the type. This requires all of the following:
 /// - The type is not built in.
-/// - No native code has registered metadata of it, such as the size of its objects.
-/// - In objects of the type and of its ancestors, native code holds no content except reflected fields.
+/// - No native code has registered metadata of the type, such as the size of its objects.
+/// - Objects of the type and of its ancestors contain nothing but reflected fields.
 /// - The type's own fields have getters from [`make_getter`].
 fn is_plain_class(info: TypeInfo) -> bool {
     let is_native = |info: TypeInfo| {

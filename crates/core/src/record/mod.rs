@@ -184,8 +184,8 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of the native type with the index `native`. An object of some types is initialised only
-/// once all its fields are set. This function sets each field of such an object to its default or, without a
+/// Creates an object of the native type with the index `native`. Objects of some types are not initialised
+/// until all their fields are set. This function sets each field of such an object to its default or, without a
 /// default, to any value that the field accepts. The caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {

@@ -32,7 +32,7 @@ const RESERVE: u64 = 0x8000;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
 
 /// Limit on the number of strong references to an object, for slots and for clones of a reference. Threads
-/// that add references at the same time may exceed the limit, but by far too little to overflow the 32 bits.
+/// that add references at the same time may exceed the limit, but never by enough to overflow the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
 /// Atomic 64-bit integer with the operations that a slot needs. Implemented for `AtomicU64` and, in tests,
@@ -131,9 +131,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Gives the reference that the caller received from [`RawSlot::get`] back to the slot, and panics. This
-    /// happens if the reserve cannot be refilled, because the number of references handed out must not exceed
-    /// the reserve.
+    /// Undoes [`RawSlot::get`], by giving the reference back to the slot, and panics. Called if the reserve cannot
+    /// be refilled: more references must not be handed out than the slot has reserved.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();

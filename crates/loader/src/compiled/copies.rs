@@ -27,9 +27,9 @@ impl Copy {
         Some(Copy { original, copy, layout })
     }
 
-    /// Writes the parts of the copy that the function has changed back to the original memory. Equal parts
-    /// are not written, because memory that the function only reads may be in use by other code, or not be
-    /// writable at all.
+    /// Writes the parts of the copy that the function has changed back to the original memory. Unchanged parts
+    /// are not written, because memory that the function only reads may be in use by other code or may be
+    /// read-only.
     fn write_back(&self) {
         const PIECE: usize = 4096;
         let size = self.layout.size();
@@ -73,8 +73,8 @@ pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
 
 impl Copies {
     /// Returns a `DLTensor` like `tensor`, but with its elements in an aligned copy of the memory. The memory
-    /// of a tensor on a device other than the CPU is not copied. `others` are the tensors among the arguments
-    /// of the call; `tensor` is the one at `index`.
+    /// of a tensor on a device other than the CPU is not copied. `others` contains the tensor of each argument
+    /// of the call, or `None` for an argument that is not a tensor. `tensor` is the argument at `index`.
     ///
     /// # Errors
     /// Returns `ValueError` if the tensor partially overlaps another argument, and `MemoryError` if there is no memory

@@ -62,7 +62,7 @@ impl Library {
         found
     }
 
-    /// Returns the address of a symbol that the library, or a library on which it depends, defines.
+    /// Returns the address of a symbol, which the library itself or a library on which it depends may define.
     pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is valid as long as it is not closed, the name is NUL-terminated.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })

@@ -12,7 +12,7 @@ pub(crate) fn runtime() -> Option<&'static Origin> {
     RUNTIME.get_or_init(|| super::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
 }
 
-/// Returns true if `name` has one of the prefixes of the symbols that a runtime exports.
+/// Returns true if `name` has the prefix of a symbol of the runtime, such as `TVMFFI`.
 pub(crate) fn is_runtime_symbol(name: &str) -> bool {
     name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
 }

@@ -14,8 +14,8 @@ const DT_RELR: u32 = 36;
 /// Tag of the size in bytes of an entry of the compact table of relative relocations.
 const DT_RELRENT: u32 = 37;
 
-/// Entries of the dynamic section that the checks use. Pairs are an address and a size in bytes, unless a
-/// field's comment states otherwise.
+/// Entries of the dynamic section that the checks use. A field with two numbers contains the address and the
+/// size in bytes of a table, unless its comment states otherwise.
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
@@ -32,8 +32,8 @@ pub(super) struct Dynamic<'d> {
     pub(super) relative_count: u64,
     pub(super) start: (u64, u64),
     pub(super) end: (u64, u64),
-    /// Address of the table of versions that the library needs from other libraries, and its number of entries.
-    /// `defined_versions` has the same form.
+    /// Address and number of entries of the table of symbol versions that the library needs from other
+    /// libraries. `defined_versions` has the same form.
     pub(super) needed_versions: (u64, u64),
     pub(super) defined_versions: (u64, u64),
     pub(super) symbol_versions: Option<u64>,

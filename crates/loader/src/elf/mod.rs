@@ -45,7 +45,8 @@ pub(crate) struct Facts {
     /// Version of the ABI and version of the runtime for which the library was built, three numbers each. `None` if the
     /// library is not a Rust plugin.
     pub(crate) built_for: Option<[u32; 6]>,
-    /// Build ID, which the linker has computed from the content of the library; `None` if it has computed none.
+    /// Build ID, which the linker has computed from the content of the library; `None` if the library has no
+    /// build ID.
     pub(crate) build_id: Option<Vec<u8>>,
     /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
     /// it; otherwise `None`.
@@ -129,13 +130,14 @@ pub(crate) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads a library file and checks its structure. Does not check the ABI version and the core version for which the
+/// Reads a library file and checks its structure. Does not check for which versions of the ABI and of the runtime the
 /// library was built. If `with_content` is true, the content of the import tree is read as well.
 pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::new();
-    /// Maximum size in bytes of a file that is read as a whole, because this is faster than reading parts of it.
+    /// Maximum size in bytes of a file that is read as a whole. For a small file, this is faster than reading parts of
+    /// it.
     const SMALL: u64 = 1 << 16;
     if len <= SMALL {
         let mut all = Vec::with_capacity(len as usize + 1);
@@ -445,8 +447,9 @@ mod tests {
         assert!(check_head(&head, 64).unwrap_err().contains("-shared"));
     }
 
-    /// Tests that every library that the dynamic loader accepts passes the checks of this module. The
-    /// libraries are those of this machine, or those below the directory `ANYFN_ELF_DIR`.
+    /// Tests that every library that the dynamic loader accepts passes the checks of this module. The test
+    /// reads the libraries that are installed on this machine or, if `ANYFN_ELF_DIR` is set, those below that
+    /// directory.
     #[test]
     fn accepts_the_libraries_of_this_machine() {
         fn visit(folder: &std::path::Path, left: &mut usize, refused: &mut Vec<String>) {

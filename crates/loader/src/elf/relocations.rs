@@ -19,7 +19,7 @@ enum RelocationKind {
     Computed,
     /// Relocation whose value has eight bytes and depends on a symbol, such as the symbol's address.
     Word,
-    /// Relocation that writes the address of a function that the library calls into a slot of the PLT
+    /// Relocation that fills a slot of the PLT: its value is the address of a function that the library calls
     /// (`JUMP_SLOT`).
     Slot,
     /// Relocation whose value is a module number or an offset of thread-local storage, in eight bytes.
@@ -187,8 +187,8 @@ fn one<'d, R: ReadRef<'d>>(
     Ok(())
 }
 
-/// Checks the relative relocations in compact form, which consist of addresses and of bit maps for the words that
-/// follow them.
+/// Checks the relative relocations in compact form. Their table contains addresses, and bit maps for the words that
+/// follow each address.
 fn relative<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<(), String> {
     each_relative(dynamic.relative_table(image)?, |place| match image.is_writable(place, 8) {
         true => Ok(()),

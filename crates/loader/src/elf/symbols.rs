@@ -161,8 +161,9 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
     Ok(chains)
 }
 
-/// Checks the hash table of the newer form (`DT_GNU_HASH`) at the address `at` and returns the number of symbols that
-/// follows from it: one more than the highest symbol index in the table or, if the table is empty, in the relocations.
+/// Checks the hash table of the newer form (`DT_GNU_HASH`) at the address `at`. Returns the number of symbols, which is
+/// one more than the highest symbol index in the table. If the table is empty, the highest symbol index in the
+/// relocations is used instead.
 fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));

@@ -1,4 +1,4 @@
-//! Creation of the entry ([`Mapped`]) of a library in the table of mapped libraries.
+//! Creation of entries ([`Mapped`]) of the table of mapped libraries. Each library has one entry.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -18,8 +18,9 @@ use crate::file::Identity;
 use crate::mapped::{self, Address, Counts, Mapped, Owner, lease, ledger};
 use crate::names::{CONTEXT, function_names};
 
-/// Creates the entry of a library that was just opened in the table of mapped libraries, or returns the
-/// existing entry. `handles` keep the library open; the first handle belongs to the library itself.
+/// Creates an entry for a library that was just opened, and adds it to the table of mapped libraries. If the
+/// table already has an entry for the library, returns that entry. `handles` keep the library open; the first
+/// handle belongs to the library itself.
 pub(crate) fn create(
     handles: Vec<dl::Library>,
     name: CString,

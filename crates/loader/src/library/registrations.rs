@@ -125,8 +125,9 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes the global functions that a library has registered, and returns them. The caller releases them. If
-/// another function has since been registered under a name, that registration stays.
+/// Removes the global functions that a library has registered, and returns them. They are returned so that the
+/// caller can release them after its locks, because releasing a function may run any code. If another function
+/// has since been registered under a name, that registration stays.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
@@ -193,8 +194,8 @@ impl Mapped {
         drop(removed);
     }
 
-    /// Registers the global functions of the library for the module with the context `context`, unless this has
-    /// happened already.
+    /// Registers the global functions of the library for the module with the context `context`, unless they are
+    /// registered for that module already.
     pub(crate) fn register(&self, context: *const c_void) -> Result<()> {
         let (result, removed) = {
             let _registering = self.registering.lock();

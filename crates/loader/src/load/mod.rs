@@ -116,8 +116,8 @@ enum Visibility {
     /// This runtime's functions are not visible, because the program that contains the runtime does not
     /// export them.
     Hidden,
-    /// This runtime's functions are not visible, because libraries find those of another runtime, which is in
-    /// the file at this path.
+    /// This runtime's functions are not visible. Instead, libraries find the functions of another runtime,
+    /// which is in the file at this path.
     Foreign(PathBuf),
 }
 
@@ -304,8 +304,8 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Maximum number of alternative spellings of a path that are tried, in search of a spelling that the dynamic
-/// loader has not seen.
+/// Maximum number of alternative spellings of a path that are tried. The search ends at a spelling that the
+/// dynamic loader has not seen yet.
 const NAMES_MAX: usize = 1 << 12;
 
 /// Returns the alternative spelling number `n` of `path`. All spellings denote the same file and are

@@ -112,8 +112,9 @@ fn maker(object: &ObjectRef) -> Option<PathBuf> {
 }
 
 /// Registers a field, method or attribute of a type by calling `add`. If the type existed before the library
-/// that is being opened registered it, `same` is called first. It returns `Some(true)` to keep the existing
-/// registration, `Some(false)` if the new one conflicts with the existing type, and `None` to call `add`.
+/// that is being opened registered it, `same` is called first. The result of `same` is `Some(true)` to keep the
+/// existing registration, `Some(false)` if the new registration conflicts with the existing type, and `None` to
+/// call `add`.
 pub(crate) fn part_of_type(
     type_index: i32,
     same: impl FnOnce() -> Option<bool>,

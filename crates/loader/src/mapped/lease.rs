@@ -43,9 +43,9 @@ struct MappedLibraries {
     closing: Vec<Arc<Mapped>>,
     /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
-    /// Addresses to which a live object refers and whose library was not known when the object was created. A
-    /// constructor may create such objects, because it runs before its library is known. Each address is
-    /// stored with the number of the object's lease.
+    /// Addresses to which a live object refers and which belonged to no known library when the object was
+    /// created. A constructor may create such an object, because it runs before its library is known. Each
+    /// address is stored with the number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
     /// Number most recently assigned to a lease for addresses in libraries that are not known yet.
     numbers: u32,
@@ -61,8 +61,8 @@ static STATE: Mutex<MappedLibraries> = Mutex::new(MappedLibraries {
     unknown: Vec::new(),
     numbers: 0,
 });
-/// Lock that is held while libraries are opened for the first time or closed, so that one path is not opened and closed
-/// at the same time.
+/// Lock that is held while a library is opened for the first time or closed. It prevents one thread from opening a
+/// library while another thread closes it.
 static OPENING: Mutex<()> = Mutex::new(());
 
 impl MappedLibraries {
@@ -108,8 +108,8 @@ pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     Lease::new(kind, libraries, unknown)
 }
 
-/// Removes the addresses in unknown libraries that were recorded for a lease whose object is being destroyed.
-/// Otherwise these addresses could later keep another library mapped that occupies them.
+/// Removes the addresses in unknown libraries that were recorded for the lease `number`, whose object is being
+/// destroyed. If the addresses remained, a library that is later loaded at one of them would stay mapped.
 pub(crate) fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);
@@ -317,9 +317,9 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// Returns the files in `came` that were mapped because the library that `facts` describes needs them,
-/// directly or indirectly. If one of them must never be unmapped, also returns a reason why the library must
-/// not be unmapped either. The other files in `came` may have been opened by other threads.
+/// Returns the files in `came` that were mapped because the library described by `facts` needs them, directly
+/// or indirectly. Other threads may have opened the remaining files. If one of the returned files must never be
+/// unmapped, neither must the library: the reason is then returned as well.
 pub(crate) fn needed(
     facts: &Facts,
     came: impl Iterator<Item = dl::Object>,

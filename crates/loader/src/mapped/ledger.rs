@@ -85,8 +85,8 @@ pub(crate) fn start_if_asked() {
     }
 }
 
-/// Starts recording live objects, if this has not happened already. Returns the functions with which other
-/// copies of the crate `anyfn` must record their objects.
+/// Starts recording live objects, unless they are being recorded already. Returns the functions with which
+/// other copies of the crate `anyfn` must record their objects.
 pub(crate) fn start() -> &'static Ledger {
     if !is_on() {
         // The first call may load the code that walks the stack; this must not happen while anything is
@@ -153,9 +153,9 @@ fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }
 
-/// Adds information to the record of an object: the libraries that it keeps mapped, the kind of the object,
-/// such as `tensors`, and either the code to which the object refers or its name. A library is represented by
-/// the address of its entry and its path.
+/// Adds information to the record of an object. `libraries` are the libraries that the object keeps mapped,
+/// each as the address of its entry and its path. `kind` is the kind of the object, such as `tensors`. `code`
+/// is the code to which the object refers, or NULL. `name` is the name of the object if it is a function.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,

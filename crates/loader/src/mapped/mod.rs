@@ -74,8 +74,8 @@ pub(crate) struct Mapped {
     /// Libraries that were mapped because this one needs them. An object that refers to their code holds a
     /// lease on this library.
     pub(crate) needed: Vec<dl::Object>,
-    /// Function of a Rust plugin that returns the number of live objects which the plugin has created. `None` for other
-    /// libraries.
+    /// If the library is a Rust plugin, its function that returns the number of live objects that the plugin has
+    /// created. `None` for other libraries.
     pub(crate) live_objects: Option<extern "C" fn() -> i64>,
     /// Variable through which the code of the library finds its own module, if the library has such a
     /// variable.
@@ -92,7 +92,8 @@ pub(crate) struct Mapped {
     pub(crate) idle: AtomicBool,
     /// Path of the library file.
     pub(crate) path: PathBuf,
-    /// Identity of the file and its content when the library was loaded.
+    /// Identity of the file when the library was loaded. If the file has another identity later, its content
+    /// has changed.
     pub(crate) identity: Identity,
     /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
     /// it; otherwise `None`.

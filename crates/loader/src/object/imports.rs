@@ -6,8 +6,8 @@ use std::sync::{PoisonError, RwLock};
 
 use anyfn::{Array, Module, Result};
 
-/// Lock for the imports of all modules. One lock suffices because importing is rare, and it is necessary because cycles
-/// involve several modules.
+/// Lock for the imports of all modules. A lock per module would not suffice, because the check for cycles reads the
+/// imports of several modules. The shared lock is fast enough, because imports seldom change.
 static LOCK: RwLock<()> = RwLock::new(());
 
 /// Imports of a module, represented in memory by the address of an Array object.

@@ -338,16 +338,16 @@ impl OwnModule {
         }
     }
 
-    /// Returns the function called `name` of this module or, if `query_imports` is true, of the modules that it imports
-    /// directly or indirectly.
+    /// Returns the function of this module called `name`. If this module has none and `query_imports` is true, searches
+    /// the modules that it imports directly or indirectly.
     pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search(query_imports, |m| m.own_function(name, &mut missing))?;
         self.or_missing(name, missing, || found)
     }
 
-    /// Returns the function called `name` of the modules that this one imports directly or indirectly. If none of them
-    /// has it, returns the global function of this name.
+    /// Searches the modules that this one imports, directly or indirectly, for a function called `name`, and returns
+    /// it. If none of them has such a function, returns the global function of this name.
     pub(crate) fn imported_function(&self, name: &str) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search_imports(|m| m.own_function(name, &mut missing))?;
@@ -368,8 +368,8 @@ impl OwnModule {
         }
     }
 
-    /// Returns true if this module or, if `query_imports` is true, one that it imports directly or indirectly has a
-    /// function called `name`.
+    /// Returns true if this module has a function called `name`. If `query_imports` is true, the function may also
+    /// belong to a module that this one imports directly or indirectly.
     pub(crate) fn implements(&self, name: &str, query_imports: bool) -> Result<bool> {
         let found =
             self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;

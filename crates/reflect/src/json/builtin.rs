@@ -54,7 +54,7 @@ impl Builtin {
         matches!(self, Builtin::Map | Builtin::Dict)
     }
 
-    /// Returns true for List and Dict. They are mutable, so such a container can contain itself.
+    /// Returns true for List and Dict. Only these containers can contain themselves, because they are mutable.
     pub(super) fn is_mutable(self) -> bool {
         matches!(self, Builtin::List | Builtin::Dict)
     }

@@ -69,8 +69,8 @@ enum Other {
 struct Tag {
     /// Token of the JSON object that lists the fields with inline values, by type key and field name.
     inline: Option<At>,
-    /// For each node with unknown fields that the file stores inline, the token of the JSON object that lists
-    /// them, by node index. The writer's types did not have these fields either.
+    /// Token of the JSON object that lists the inline unknown fields of a node, by node index. The writer's
+    /// definition of the type did not have these fields either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
@@ -204,8 +204,7 @@ struct Node {
 }
 
 impl<'t> Loader<'t> {
-    /// Creates the values of all nodes up to `root` in file order, which succeeds if each node refers only to
-    /// earlier ones.
+    /// Creates the values of all nodes up to `root` in file order. Fails if a node refers to a later one.
     fn in_order(&mut self, root: usize) -> Result<()> {
         for index in 0..=root {
             let node = self.node(index)?;
@@ -388,8 +387,8 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Replaces the content of `out` by the references of a node that the step `part` needs. Each reference
-    /// consists of a node index and the token that contains it.
+    /// Replaces the content of `out` by those references of a node that the step `part` needs. Each reference
+    /// consists of the index of the node that is referred to, and the token that contains this index.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();

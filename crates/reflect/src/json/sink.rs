@@ -108,7 +108,7 @@ impl Text {
         }
     }
 
-    /// Writes a value that is already encoded as JSON. If the value is not that of a field, the key `"data"` is
+    /// Writes a value that is already encoded as JSON. Unless the value belongs to a field, the key `"data"` is
     /// written first.
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<()> {

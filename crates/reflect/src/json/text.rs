@@ -71,7 +71,7 @@ impl Write for Buffer {
 }
 
 /// Writes a float with at most 17 significant digits, as C's `%.17g` does, so that parsing restores the exact
-/// value. An integer below 2^53 is written with `.0`.
+/// value. A value without a fractional part is written with `.0` if its magnitude is below 2^53.
 pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     const EXACT: f64 = (1u64 << 53) as f64;
     if value.is_nan() {

@@ -277,8 +277,8 @@ pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
     Ok(taper.tape)
 }
 
-/// Formats a value for error messages. Numbers, None and strings are shown, long strings shortened; for other
-/// values, the type key is shown.
+/// Formats a value for error messages. Numbers, None and strings are shown, but long strings are shortened. For
+/// other values, the type key is shown.
 pub(super) fn shown(value: &Any) -> alloc::string::String {
     match value.type_index() {
         kTVMFFISmallStr | kTVMFFIStr => {

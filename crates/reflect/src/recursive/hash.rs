@@ -22,8 +22,8 @@ static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Returns a hash of a value. It is the same in every process, and for all values that are
-/// [equal](super::recursive_equal).
+/// Returns a hash of a value. [Equal](super::recursive_equal) values have the same hash, also in different
+/// processes.
 ///
 /// # Errors
 /// Returns `ValueError` for an object whose type has a hook for comparison but none for the hash; the error of a hook
@@ -52,7 +52,7 @@ struct Frame {
     hash: u64,
     /// Key of the result in `Hash::known`: the address of the object, or 0 if the result is not recorded.
     address: usize,
-    /// Hashes of the keys and values of a Map or Dict that have been hashed so far, alternating.
+    /// For a Map or Dict, the hashes of the keys and values that have been hashed so far, alternating.
     entries: Vec<u64>,
 }
 

@@ -42,8 +42,8 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object with other references than those of its parent and of this
-    /// operation.
+    /// Returns true if the value is an object to which there are other references than those of its parent and
+    /// of this operation.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {

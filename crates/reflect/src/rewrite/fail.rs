@@ -23,7 +23,8 @@ struct Content {
     /// Objects on the path from the root to the error, innermost first.
     reverse_visit_pattern: List<Any>,
     /// Context that the error had before its location was added. If this crate created the
-    /// `ffi.VisitErrorContext`, this is a Map that contains the access path under the key `visited`.
+    /// `ffi.VisitErrorContext`, the field is a Map that contains the previous context, if any, and the access
+    /// path under the key `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 

@@ -120,10 +120,10 @@ fn order_of(order: i32) -> Order {
     if order == 0 { Order::Pre } else { Order::Post }
 }
 
-/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and a
-/// function for values of this type. The function returns nothing, 1 to skip the children, or an interrupt to
-/// end the walk. Functions in `callbacks_with_def_region_kind` also receive the kind of the definition
-/// region. If `order` is 0, functions run before the children are visited, if it is 1, afterwards. Returns
+/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and a function
+/// for values of this type. The function returns nothing, 1 to skip the children, or an interrupt to end the
+/// walk. Functions in `callbacks_with_def_region_kind` also receive the kind of the definition region. If
+/// `order` is 0, a function runs before the children of its value are visited, otherwise afterwards. Returns
 /// the interrupt, or None.
 #[register("ffi.StructuralWalk")]
 fn structural_walk(
@@ -189,8 +189,9 @@ const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
 /// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root, operation,
-/// options, then three for each callback: a type index, the kind of its additional argument (0 none, 1 the
-/// region, 2 the visitor or mutator, 3 the mutator and the mode) and the function.
+/// options, then three for each callback. These three are the type index of the accepted values, the kind of
+/// the additional argument that the callback receives (0 none, 1 the region, 2 the visitor or mutator, 3 the
+/// mutator and the mode), and the function.
 ///
 /// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 /// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.

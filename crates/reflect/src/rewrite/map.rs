@@ -124,8 +124,9 @@ enum Entered {
     Done(Outcome),
 }
 
-/// Converts the result of a callback for the value `of`. Returns `None` if it is the same value or the marker
-/// for an unchanged value.
+/// Converts the result of a callback for the value `of`. Returns `None` if the callback left the value
+/// unchanged: the result is the value itself, the marker for an unchanged value, or an equal string, bytes
+/// value or BigInt.
 #[inline]
 fn outcome_of(result: Any, of: &Any) -> Outcome {
     let index = result.type_index();

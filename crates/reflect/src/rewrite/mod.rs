@@ -212,8 +212,8 @@ impl<'a> Walk<'a> {
         Walk::default()
     }
 
-    /// Makes a callback run before the children of its value are visited. It can skip the children with
-    /// [`Flow::Skip`].
+    /// Makes each callback run before the children of its value are visited. A callback can skip the children
+    /// with [`Flow::Skip`].
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
@@ -276,7 +276,7 @@ impl<'a> Rewrite<'a> {
         Rewrite::default()
     }
 
-    /// Makes a callback run before the children of its value are mapped. The map then continues with the
+    /// Makes each callback run before the children of its value are mapped. The map then continues with the
     /// children of the callback's result.
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;

@@ -19,8 +19,8 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of the objects recorded by the error context that lie on the path to this object. The object
-    /// itself is excluded; `matched` includes it.
+    /// Number of recorded objects of the error context on the path to this object, excluding this object
+    /// itself; `matched` includes it.
     before: usize,
     matched: usize,
     /// Number of paths that had been found before the search entered this object.
@@ -28,8 +28,8 @@ struct Frame {
 }
 
 /// Returns the access paths from `root` that pass, in order, through the objects that the error context
-/// `context` records. Other objects may lie between them. If `allow_prefix_match` is true, also returns paths
-/// that pass only through the first of the recorded objects.
+/// `context` records. Other objects may be between them. If `allow_prefix_match` is true, also returns paths
+/// that pass only through the first one or several of the recorded objects.
 #[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
 fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
     let Some(objects) = fail::way_of(&context) else {

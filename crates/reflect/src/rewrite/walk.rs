@@ -45,8 +45,8 @@ pub(crate) struct Walk<'a> {
     once: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
-    /// Ancestors of the current value, to detect cycles. If `once` is true, all objects that have been
-    /// visited.
+    /// Ancestors of the current value that may be reached again, recorded to detect cycles. If `once` is true,
+    /// all visited objects that may be reached again.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
     described: Described,

@@ -55,7 +55,7 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
 /// Reference count of a root value to which no other code refers: the caller and this operation hold one
 /// reference each.
 const ROOT: usize = 2;
-/// Reference count of a value that was read from a field or an Array and to which no other code refers: its
+/// Reference count of a value that was read from a field or an Array, if no other code refers to the value: its
 /// container and this operation hold one reference each. A value from the snapshot of a List has one more.
 const READ: usize = 2;
 

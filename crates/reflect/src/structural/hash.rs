@@ -21,8 +21,8 @@ use crate::value::{self, HeldObject, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__s_hash__");
 
-/// Returns the structural hash of a value. It is the same in every process, and for all values that
-/// [`structural_equal`](super::structural_equal) with the same options considers equal.
+/// Returns the structural hash of a value. Values that [`structural_equal`](super::structural_equal) considers
+/// equal with the same options have the same hash, also in different processes.
 ///
 /// A variable that the value uses but does not define is hashed by its address, unless `map_free_vars` is set. The hash
 /// of such a value differs between processes.

@@ -127,7 +127,8 @@ fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String>
     describe_path(&path, root)
 }
 
-/// Ensures that the types of access paths and structural keys are registered, by starting the registry.
+/// Ensures that the types of access paths and structural keys are registered. Starts the registry, which
+/// registers them.
 fn ensure_defined() {
     static DEFINED: AtomicBool = AtomicBool::new(false);
     if !DEFINED.load(Ordering::Acquire) {

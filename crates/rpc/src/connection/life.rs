@@ -143,8 +143,9 @@ impl Connection {
     }
 
     /// Releases a handle whose proxy was dropped. `count` is the number of times that the peer has sent the
-    /// handle. The release is sent with the next message. If `at_once` is true or many releases are pending,
-    /// it is sent immediately, unless another thread is writing.
+    /// handle. The release is sent with the next message. If `at_once` is true or many releases are pending, it
+    /// is sent immediately, unless another thread is writing at that moment. In that case, too, it is sent with
+    /// the next message.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

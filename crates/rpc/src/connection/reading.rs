@@ -264,8 +264,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes an incoming call. Returns the id of the outgoing call during which the peer made it (0 if
-    /// none), and the decoded call. For an upload, which needs no thread, the latter is `None`.
+    /// Decodes an incoming call. Returns the id of the outgoing call during which the peer made the incoming
+    /// call (0 if none), and the decoded call. An upload needs no thread, so `None` is returned instead of its
+    /// decoded call.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,

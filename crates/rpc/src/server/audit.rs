@@ -43,8 +43,8 @@ impl Audit {
         Ok(Audit { file, lost: 0 })
     }
 
-    /// Writes a line to the log. If that fails, the server continues, and the next line that can be written
-    /// states the number of lost lines.
+    /// Writes a line to the log. If writing fails, the server continues, and the next line that is written
+    /// successfully states how many lines were lost.
     pub(crate) fn write(&mut self, event: &str, session: Option<u64>, detail: Map<String, Value>) {
         let Some(file) = &mut self.file else { return };
         let mut line = Map::new();

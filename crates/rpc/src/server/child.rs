@@ -1,4 +1,4 @@
-//! Channel of a session process to its listener.
+//! Session process's end of the channel to its listener.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// before it exits.
 const GRACE: u32 = 2;
 
-/// Interval at which a process that waits for admission checks that its client is still connected.
+/// Interval at which a session process checks, while it waits for admission, that its client is still
+/// connected.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Decision of the listener about a client and its key.
@@ -82,9 +83,9 @@ impl Control {
         }
     }
 
-    /// Reports to the listener that the client has proved its key, and waits until the client is admitted.
-    /// `queued` is called with the client's position in the queue whenever it changes; position 1 is the
-    /// front. `is_gone` is called at intervals and returns true if the client has disconnected.
+    /// Reports to the listener that the client has proved possession of its key, and waits until the client is
+    /// admitted. `queued` is called with the client's position in the queue whenever it changes; position 1 is
+    /// the front. `is_gone` is called at intervals and returns true if the client has disconnected.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended, and the error of `queued`.
@@ -119,9 +120,9 @@ impl Control {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread ends the
-    /// process if the listener has ended. It also does so if `is_over` returns true for some time: the session is
-    /// over, but a call that still runs keeps the process alive.
+    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread ends
+    /// the process if the listener has ended. It also ends the process if `is_over` returns true for some time:
+    /// the session is then over, and only a call that still runs keeps the process alive.
     ///
     /// # Errors
     /// Returns `OSError` if the thread cannot be started.

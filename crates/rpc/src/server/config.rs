@@ -31,10 +31,11 @@ pub struct ServerConfig {
     pub sessions: usize,
     /// Maximum number of sessions that wait in the queue.
     pub queue: usize,
-    /// Time limit for a client to prove its key.
+    /// Time limit for a client to prove possession of its key.
     pub handshake: Duration,
     /// Maximum number of clients that have a session process but have not proved their key. At the limit, a
-    /// further client waits, or replaces a client that has had at least half a second to prove its key.
+    /// further client waits, or replaces a client that has had at least half a second to prove possession of
+    /// its key.
     pub half_open: usize,
     /// Time without messages from a session process after which the listener kills it.
     pub hung: Duration,

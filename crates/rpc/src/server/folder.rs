@@ -51,9 +51,10 @@ pub(crate) struct Folder {
 /// Report on a folder that could not be removed immediately.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
-    /// The removal of this folder has failed for this reason and will be tried again.
+    /// The removal of a folder has failed and will be tried again. Contains the path of the folder and the
+    /// reason.
     PutAside(PathBuf, String),
-    /// This folder, for which [`Report::PutAside`] was sent, has been removed.
+    /// A folder for which [`Report::PutAside`] was sent has now been removed. Contains its path.
     Removed(PathBuf),
 }
 
@@ -136,8 +137,8 @@ impl Drop for Folder {
     }
 }
 
-/// Background thread that removes folders. Each attempt has a budget, so that a folder that is filled as fast
-/// as it is emptied does not block the removal of other folders.
+/// Background thread that removes folders. Each attempt has a budget. A folder to which files are added as fast
+/// as they are removed therefore does not block the removal of other folders.
 struct Remover {
     orders: mpsc::Sender<Order>,
     reports: mpsc::Receiver<Report>,

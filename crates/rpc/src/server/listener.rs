@@ -31,11 +31,11 @@ use crate::keys::Limits;
 /// old one; see `Listener::drop_silent`.
 const SILENT_MAX: usize = 256;
 
-/// Maximum number of connections that are accepted, or of messages from one session that are read, before the
-/// listener handles other events.
+/// Maximum number of connections that the listener accepts before it handles other events. Also the maximum
+/// number of messages that it reads from one session before that.
 const AT_ONCE: usize = 64;
 
-/// Minimum time that every client has to prove its key, even if other clients are waiting.
+/// Minimum time that every client has to prove possession of its key, even if other clients are waiting.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Pause after the system has run out of descriptors, processes or memory. During the pause, no connection is
@@ -365,8 +365,8 @@ impl Listener {
         }
     }
 
-    /// Ends one session whose client has not proved its key within [`GRACE`]: the oldest such session from
-    /// the address with the most of them. Returns true if there was one.
+    /// Ends one session whose client has not proved possession of its key within [`GRACE`]: the oldest such
+    /// session from the address with the most of them. Returns true if there was one.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -631,7 +631,7 @@ impl Listener {
         session.tell(&message).then_some(())
     }
 
-    /// Refuses a client that has proved its key. `why` is sent to the client as the reason.
+    /// Refuses a client that has proved possession of its key. `why` is sent to the client as the reason.
     fn refuse(&mut self, number: u64, why: &str) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.refused = true;
@@ -754,7 +754,7 @@ impl Listener {
     }
 }
 
-/// Refuses a client that has sent its first message, because no session process can be started for it.
+/// Refuses a client for which no session process can be started. The client has already sent its first message.
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log states the reason".into());
     if let Some(answer) = Server::default().refusal(&why) {

@@ -153,8 +153,9 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     Ok(())
 }
 
-/// Kills all children of this process if `adopts` is true, which means that all of them belong to sessions.
-/// The children of a killed process become children of this process and are killed as well.
+/// Kills all children of this process, which all belong to sessions. Does nothing if `adopts` is false, that
+/// is, if this process does not adopt orphans. The children of a killed process become children of this process
+/// and are killed as well.
 fn end_children(adopts: bool) {
     let until = std::time::Instant::now() + Duration::from_secs(1);
     while adopts && std::time::Instant::now() < until {

@@ -15,8 +15,8 @@ use crate::given;
 use crate::handshake::Refused;
 use crate::keys::Key;
 
-/// Fallback time limit for a client to prove its key. The listener, which knows the configured limit, ends
-/// the process earlier.
+/// Fallback time limit for a client to prove possession of its key. The listener, which knows the configured
+/// limit, ends the process earlier.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
 /// Serves the client that a listener has passed to this process, and returns when the session is over. The
@@ -24,7 +24,7 @@ const HANDSHAKE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// Returns `RuntimeError` if no listener has started this process, or if it already serves, and an error if the client cannot
-/// prove its key or has disconnected.
+/// prove possession of its key or has disconnected.
 pub fn session_main() -> Result<()> {
     let [client, control] = given::take([CLIENT_FD, CONTROL_FD], "a server (`anyfn rpc server`)")?;
     let control = Arc::new(Control::new(control));

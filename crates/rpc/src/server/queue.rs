@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// Session whose client has proved its key, or needs none.
+/// Session whose client has proved possession of its key, or needs none.
 #[derive(Debug)]
 struct AcceptedSession {
     session: u64,

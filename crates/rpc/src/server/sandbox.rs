@@ -37,8 +37,8 @@ pub enum Isolation {
 /// Requested version of the Landlock interface. An older kernel enforces the subset that it supports.
 const WANTED: ABI = ABI::V6;
 
-/// Maximum number of entries to which sessions get access in a folder that contains a protected path at any
-/// depth. Sessions cannot access further entries.
+/// Maximum number of accessible entries in a folder that contains a protected path at any depth. Sessions
+/// cannot access further entries of such a folder.
 const ENTRIES_MAX: usize = 4096;
 
 /// Sandbox settings of a server's session processes.
@@ -122,8 +122,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the kinds of file access that the sandbox restricts. These include reading and changing files, but
-/// not listing folders and running programs.
+/// Returns the kinds of file access that the sandbox restricts. These kinds include reading and changing files,
+/// but not listing folders or running programs.
 fn all() -> BitFlags<AccessFs> {
     AccessFs::from_all(WANTED) & !(AccessFs::ReadDir | AccessFs::Execute | AccessFs::IoctlDev)
 }

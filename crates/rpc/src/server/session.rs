@@ -62,7 +62,8 @@ pub(crate) struct Session {
     pub(crate) state: SessionState,
     pub(crate) key: Option<String>,
     pub(crate) secret: Option<Secret>,
-    /// True if the client has been refused, or cannot prove its key because the key does not exist.
+    /// True if the client has been refused, or will fail to prove possession of its key because the server has
+    /// no such key.
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
@@ -133,7 +134,7 @@ impl Session {
         self.heard = self.since;
     }
 
-    /// Returns true if the client still has to prove its key.
+    /// Returns true if the client still has to prove possession of its key.
     pub(crate) fn is_half_open(&self) -> bool {
         self.ending.is_none() && matches!(self.state, SessionState::Greeting | SessionState::Proving)
     }

@@ -278,10 +278,10 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::
     }
 }
 
-/// Type of the constants for resource limits, such as `RLIMIT_AS`, which differs between C libraries.
+/// Type of constants such as `RLIMIT_AS`, which identify resource limits. The type differs between C libraries.
 #[cfg(target_env = "gnu")]
 pub(crate) type Resource = libc::__rlimit_resource_t;
-/// Type of the constants for resource limits, such as `RLIMIT_AS`, which differs between C libraries.
+/// Type of constants such as `RLIMIT_AS`, which identify resource limits. The type differs between C libraries.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) type Resource = c_int;
 

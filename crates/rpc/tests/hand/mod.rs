@@ -20,7 +20,7 @@ pub(crate) use client::*;
 /// Thread that serves one client. It returns the reason why the session ended.
 pub(crate) type Server = JoinHandle<String>;
 
-/// Starts a server for one client under `policy`. The client needs the key `key` unless it is `None`.
+/// Starts a server for one client under `policy`. If `key` is not `None`, the client must use that key.
 pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
     serve_within(policy, key, Duration::from_secs(30))
 }

@@ -37,7 +37,8 @@ fn random_value(random: &mut Random, depth: usize) -> Vec<u8> {
     }
 }
 
-/// Returns a random frame, either valid or slightly damaged, and true if its header is undamaged.
+/// Returns a random frame, either valid or slightly damaged, and a flag that is true if the frame's header is
+/// undamaged.
 fn random_frame(random: &mut Random, functions: &Functions) -> (Vec<u8>, bool) {
     let (id, small) = (random.below(12) as u64, random.below(6) as u64);
     let args: Vec<Vec<u8>> = (0..random.below(4)).map(|_| random_value(random, 0)).collect();

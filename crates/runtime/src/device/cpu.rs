@@ -177,8 +177,8 @@ fn short(request: Request) -> Error {
 /// Time that an event stores before it is recorded.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the variable in which an event stores the time at which it was recorded, in nanoseconds, or
-/// [`NEVER`].
+/// Returns the variable of an event that contains the time at which the event was recorded, in nanoseconds.
+/// The variable contains [`NEVER`] if the event has not been recorded.
 ///
 /// # Safety
 /// `event` must come from `create_event` and be alive for `'a`.

@@ -263,7 +263,8 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Delays all work that is queued in `stream` after this call until the work before `event` has finished.
+    /// Makes all work that is queued in `stream` after this call wait until the work before `event` has
+    /// finished.
     ///
     /// # Errors
     /// Returns an error if the device fails.

@@ -119,7 +119,7 @@ fn stream_sync(device: Device, stream: i64) -> Result<()> {
     unsafe { driver.synchronize_stream(device.0.device_id, stream.handle()) }
 }
 
-/// Delays all work that is queued in the stream `to` after this call until the work already queued in the
+/// Makes all work that is queued in the stream `to` after this call wait until the work already queued in the
 /// stream `from` has finished.
 #[register("runtime.Device_StreamSyncFromTo")]
 fn stream_sync_from_to(device: Device, from: i64, to: i64) -> Result<()> {
@@ -158,8 +158,8 @@ fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result
     unsafe { event_of(device, event)?.record_raw(stream.handle()) }
 }
 
-/// Delays all work that is queued in the stream `stream` after this call until the work before an event has
-/// finished.
+/// Makes all work that is queued in the stream `stream` after this call wait until the work before an event
+/// has finished.
 #[register("anyfn.device_event_wait")]
 fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;

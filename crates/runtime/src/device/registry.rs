@@ -148,7 +148,8 @@ pub fn devices() -> Vec<Device> {
     kinds.flat_map(of).collect()
 }
 
-/// Returns how the host can access the memory of a device, even if the device has no driver.
+/// Returns how the host can access the memory of a device. If the device has no driver, the answer depends on
+/// the device type only.
 #[inline]
 pub fn memory_kind(device: Device) -> MemoryKind {
     use anyfn::abi::{kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost};

@@ -55,7 +55,7 @@ impl Stream {
         unsafe { driver.synchronize_stream(self.device.0.device_id, self.handle) }
     }
 
-    /// Delays all work that is queued in this stream after this call until the work before `event` has
+    /// Makes all work that is queued in this stream after this call wait until the work before `event` has
     /// finished.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Event {
         unsafe { driver.record_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Delays all work that is queued in `stream` after this call until the work before the event has
+    /// Makes all work that is queued in `stream` after this call wait until the work before the event has
     /// finished.
     ///
     /// # Safety
@@ -294,8 +294,8 @@ impl Known {
     }
 
     /// Makes the stream current as [`Known::make_current`] does. The result contains the handle of the stream
-    /// that was current before, and the stream that this thread kept alive. These two differ if a library set
-    /// the current stream through the C API.
+    /// that was current before, and a reference to the stream that this thread has kept alive until now. The
+    /// two streams differ if a library set the current stream through the C API.
     pub(super) fn replace_current(self, device: Device) -> Result<Known> {
         let stream = keep_current(device, self.stream)?;
         match set_current(device, self.handle) {

@@ -65,9 +65,9 @@ pub struct Profile {
     pub duration: f64,
     /// Number of finished calls.
     pub calls: i64,
-    /// Number of calls that are missing from the timeline: finished calls beyond the limit, which are still
-    /// counted in the table, and calls on threads beyond the maximum of recorded threads, which are not
-    /// counted.
+    /// Number of calls that are missing from the timeline. Finished calls beyond the limit are missing, but
+    /// are still counted in the table. Calls on threads beyond the maximum number of recorded threads are
+    /// missing from both the timeline and the table.
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,

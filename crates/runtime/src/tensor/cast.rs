@@ -125,8 +125,9 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
     unsafe { copy(&one.view(), to, DEFAULT_STREAM) }
 }
 
-/// Copies a tensor, converting its elements to the type `dtype`. A floating-point type rounds them, as the module
-/// `element` describes. An integer or bool type must represent each value exactly.
+/// Copies a tensor, converting its elements to the type `dtype`. If `dtype` is a floating-point type, the
+/// values are rounded as the module `element` describes. If it is an integer or bool type, it must represent
+/// each value exactly.
 ///
 /// # Errors
 /// Returns `ValueError` with the first value that an integer or bool type cannot represent; `TypeError` if the encoding

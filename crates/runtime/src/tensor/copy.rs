@@ -175,8 +175,8 @@ impl Compact {
 /// Source or target of an element-wise copy in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
-    /// Address of the first element of the source or target. With negative strides, the elements span bytes
-    /// before this address.
+    /// Address of the first element of the source or target. If strides are negative, some elements are
+    /// stored before this address.
     start: *mut u8,
     /// Copy of the byte range that the elements occupy; empty if the elements are accessed in place.
     held: Vec<u8>,

@@ -235,8 +235,9 @@ impl Scalar {
         }
     }
 
-    /// Returns the code (bit pattern) of a number. A bool or integer type returns `None` for a number that is
-    /// out of range or not an integer. A floating-point type rounds and never returns `None`.
+    /// Returns the code (bit pattern) of a number. For a bool or integer type, returns `None` if the number
+    /// is out of range or not an integer. For a floating-point type, rounds the number and never returns
+    /// `None`.
     #[inline]
     pub(crate) fn encode(&self, number: Number) -> Option<u64> {
         let whole = || match number {

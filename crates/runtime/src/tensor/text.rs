@@ -12,8 +12,8 @@ use super::layout::{Layout, byte_count};
 const EDGE: usize = 3;
 /// Maximum width of a line in characters.
 const WIDTH: usize = 100;
-/// Maximum size in bytes of a tensor that is formatted with all its elements. A larger tensor is formatted
-/// without elements, unless it is truncated.
+/// Maximum size in bytes of a tensor that is formatted with all its elements. If a larger tensor is not
+/// truncated, it is formatted without elements.
 const FETCHED_MAX: usize = 1 << 24;
 /// Maximum number of elements in a truncated output. A tensor that would show more is formatted without
 /// elements.

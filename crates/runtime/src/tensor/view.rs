@@ -131,8 +131,8 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Returns the strides with which a view of a non-compact tensor has the shape `shape`. Returns an error if
-/// that shape requires a copy.
+/// Returns the strides that give a view of a non-compact tensor the shape `shape`. Returns an error if that
+/// shape requires a copy.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;
     strides.resize(shape.len(), 1);

@@ -27,8 +27,8 @@ impl Sleeper {
         self.thread == thread
     }
 
-    /// Excludes `processor` from the worker's affinity mask until the worker has woken, if the mask contains
-    /// another processor.
+    /// Excludes `processor` from the worker's affinity mask until the worker has woken. Has no effect if the
+    /// mask contains no other processor.
     pub(super) fn keep_off(&mut self, processor: c_int) {
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == processor) {
             return;

@@ -21,7 +21,7 @@ struct Pool {
     process: u32,
     state: Mutex<PoolState>,
     work: Condvar,
-    /// Number of jobs that have been launched and not ended. It may be read without the lock.
+    /// Number of jobs that have been launched and have not ended. It may be read without the lock.
     open: AtomicUsize,
 }
 
@@ -30,7 +30,7 @@ struct PoolState {
     /// Launches that have not ended, oldest first.
     jobs: Vec<Shared>,
     workers: usize,
-    /// Workers that sleep until they are woken, the longest sleeping first.
+    /// Workers that sleep until they are woken. The worker that has slept longest is first.
     asleep: Vec<Sleeper>,
     /// Number of workers that are awake and looking for a job.
     looking: usize,

@@ -58,8 +58,9 @@ fn warn(asked: &str) {
     });
 }
 
-/// Returns the number of threads that this process should use: the smaller of `processors`, the number of processors
-/// in its affinity mask, and `quota`, its CPU quota as a number of processors, which is rounded up.
+/// Returns the number of threads that this process should use: `processors` or `quota`, whichever is smaller.
+/// `processors` is the number of processors in the affinity mask of the process. `quota` is its CPU quota as
+/// a number of processors, and is rounded up.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)

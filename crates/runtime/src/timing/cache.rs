@@ -40,7 +40,7 @@ fn cache_bytes_in(folder: &Path, level: u32) -> Option<usize> {
 }
 
 thread_local! {
-    /// Memory that is written to flush caches. It is kept, so that only the first flush allocates it.
+    /// Memory that is written to flush caches. It is kept for later flushes, and grows if a flush needs more.
     static MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -42,8 +42,8 @@ pub struct TimeEvaluator {
     pub repeat: u64,
     /// Minimum time of one measurement in milliseconds. `number` is increased until a measurement takes this time.
     pub min_repeat_ms: f64,
-    /// Maximum number of times that a measurement is repeated because its time was zero, each time with twice the
-    /// calls.
+    /// Maximum number of times that a measurement is repeated because its time was zero. Each repeat makes
+    /// twice as many calls as the one before.
     pub limit_zero_time_iterations: u64,
     /// Pause in milliseconds after every [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
     pub cooldown_interval_ms: u64,

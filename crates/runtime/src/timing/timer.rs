@@ -40,9 +40,10 @@ pub fn register_timer(device_type: i32, make: MakeTimer) {
     TIMERS.lock().unwrap_or_else(PoisonError::into_inner).insert(device_type, make);
 }
 
-/// Creates a timer of a device. This is the timer that its driver registered, if any. Otherwise the timer of the CPU
-/// reads a clock of the host, and the timer of another device measures between two events on its stream. For a device
-/// without a clock, the host's clock is read when all work is done.
+/// Creates a timer of a device. If [`register_timer`] has set a function for the type of the device, calls
+/// that function. Otherwise, the timer of the CPU reads a clock of the host, and the timer of any other
+/// device measures between two events on its current stream. If such a device has no clock, its timer waits
+/// until all work is done and reads the clock of the host.
 ///
 /// # Errors
 /// Returns `RuntimeError` if the device is not available, or the error of the driver.
@@ -118,7 +119,8 @@ impl Timer for WaitingTimer {
     }
 }
 
-/// Timer of the CPU, which reads a monotonic clock. Work of the CPU is done when its call returns.
+/// Timer of the CPU, which reads a monotonic clock. Calls on the CPU return only when their work is done, so
+/// the timer need not wait.
 struct CpuTimer(Instant);
 
 impl Timer for CpuTimer {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyfn::{Any, Args, PackedFunc, Result, register};
 
 // [my_add.begin]
-/// Adds two numbers. The body converts each argument to the Rust type that it asks for, and the sum to an `Any`.
+/// Adds two numbers. The body converts each argument to an `i32`, and the sum to an `Any`.
 fn my_add(args: Args<'_>) -> Result<Any> {
     let a = args.get::<i32>(0)?;
     let b = args.get::<i32>(1)?;

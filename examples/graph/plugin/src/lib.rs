@@ -1,5 +1,5 @@
-//! Node types in Rust, and calls from Rust to the global functions that operate on graphs of nodes from any
-//! language.
+//! Node types that are defined in Rust, and a Rust function that applies the global graph functions. A graph
+//! may contain nodes from any language.
 
 use anyfn::{Any, Array, DType, Object, ObjectRef, Ref, Result, String, register, registry};
 

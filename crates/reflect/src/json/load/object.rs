@@ -110,9 +110,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the type of the value of `name`, an unknown field of one object, if the value is inline;
-    /// `None` if it is a node. The file records this type separately, since the writer's type did not have
-    /// the field either.
+    /// Returns the type of the value of `name`, an unknown field of one object, if the value is inline; `None`
+    /// if it is a node. The file records this type separately, since the writer's definition of the object's
+    /// type did not have the field either.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
