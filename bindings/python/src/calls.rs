@@ -128,9 +128,9 @@ impl Listed {
     }
 }
 
-/// Finds the array that this thread added most recently before the array with the number `number`. If `view`
-/// is not NULL, considers only arrays whose tensor description is at that address. Returns the array's number
-/// and the array.
+/// Finds, among the recorded arguments of calls in progress, the array that this thread added most recently before
+/// the array with the number `number`. The arrays of all threads are numbered together. If `view` is not NULL,
+/// considers only arrays whose tensor description is at that address. Returns the array's number and the array.
 #[inline]
 fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
     // SAFETY: the GIL is held, as everywhere that Python objects are handed out.

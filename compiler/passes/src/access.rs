@@ -35,7 +35,8 @@ impl PathStep {
         }
     }
 
-    /// Adds the facts that hold after this step to an analyzer, such as the range of a loop variable.
+    /// Tells `analyzer` the facts that hold inside the loop, branch or definition that this step of the path enters,
+    /// such as the range of a loop variable.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
             PathStep::Seq(..) => {}

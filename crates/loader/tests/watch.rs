@@ -199,8 +199,8 @@ fn a_watch_takes_names_over_through_a_link() {
     assert_eq!((mappings(&one), mappings(&two)), (0, 0));
 }
 
-/// Tests builds under reused names. The dynamic loader remembers each name under which it has found a
-/// library, even if the name refers to another file later.
+/// Tests that a new build is loaded although its file has the name of an earlier build. The dynamic loader remembers
+/// each name under which it has found a library, even if the name refers to another file later.
 #[test]
 fn names_that_the_dynamic_loader_remembers() {
     let _turn = turn();

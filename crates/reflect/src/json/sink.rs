@@ -58,7 +58,7 @@ pub(super) trait Sink {
 /// Output that writes a JSON string.
 pub(super) struct Text {
     out: Vec<u8>,
-    /// Offsets in the output at which a node index is still missing, each with the node's index in
+    /// Offsets in the output at which the number of a node is inserted later, each with the index of that node in
     /// `Saved::entries`.
     pending: Vec<(usize, u32)>,
 }
