@@ -12,8 +12,7 @@ pub(crate) fn take(folder: &Path, command: &str) -> Result<File> {
     let path = folder.join("lock");
     let failed = |e: Error| format!("{}: {e}", path.display());
     fs::create_dir_all(folder).map_err(failed)?;
-    let options = File::options().write(true).create(true).truncate(false).clone();
-    let mut file = options.open(&path).map_err(failed)?;
+    let mut file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

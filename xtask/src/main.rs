@@ -81,13 +81,7 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     let given = flags(&args, &known)?;
     let quick = given.contains(&"--quick");
     let only: Vec<&str> = only.iter().filter_map(|arg| arg.strip_prefix("--only=")).collect();
-    let is_named = |step: &Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
-    let is_selected = |step: &Step| is_named(step) && (!quick || step.is_quick());
-    let uses: Vec<&str> =
-        steps.iter().filter(|step| is_selected(step)).flat_map(Step::used_steps).copied().collect();
-    let left_out: Vec<&Step> = steps.iter().filter(|step| is_named(step) && !is_selected(step)).collect();
-    let steps: Vec<&Step> =
-        steps.iter().filter(|step| is_selected(step) || uses.contains(&step.name)).collect();
+    let (steps, left_out) = select(steps, &only, quick);
     if steps.is_empty() {
         let quick = if quick { "quick " } else { "" };
         return Err(format!("no {quick}step of `{command}` has {} in its name", only.join(" or ")).into());
@@ -103,6 +97,17 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     runner::run(command, &steps, &left_out, options)
 }
 
+/// Returns the steps that run, and the selected ones that a quick run leaves out. `only` contains parts of names and selects
+/// all steps if it is empty. The steps whose results a selected step uses run, too.
+fn select<'a>(steps: &'a [Step], only: &[&str], quick: bool) -> (Vec<&'a Step>, Vec<&'a Step>) {
+    let is_named = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
+    let (selected, left_out): (Vec<&Step>, Vec<&Step>) =
+        steps.iter().filter(is_named).partition(|step| !quick || step.is_quick());
+    let uses: Vec<&str> = selected.iter().flat_map(|step| step.used_steps()).copied().collect();
+    let runs = |step: &&Step| uses.contains(&step.name) || selected.iter().any(|one| one.name == step.name);
+    (steps.iter().filter(runs).collect(), left_out)
+}
+
 /// Returns the command-line arguments, or an error if one of them is not a known flag.
 fn flags<'a, T: AsRef<str>>(args: &'a [T], known: &[&str]) -> Result<Vec<&'a str>> {
     for arg in args.iter().map(AsRef::as_ref) {
@@ -112,4 +117,25 @@ fn flags<'a, T: AsRef<str>>(args: &'a [T], known: &[&str]) -> Result<Vec<&'a str
         }
     }
     Ok(args.iter().map(AsRef::as_ref).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_steps_run_after_the_builds_that_they_use() {
+        let steps = steps::test();
+        let names = |steps: Vec<&Step>| steps.iter().map(|step| step.name).collect::<Vec<_>>();
+        let (run, left_out) = select(&steps, &["conformance, python"], false);
+        assert_eq!(names(run), ["library", "python package", "conformance, python"]);
+        assert!(left_out.is_empty());
+        let (run, _) = select(&steps, &["tidy", "format"], false);
+        assert_eq!(names(run), ["format", "tidy"]);
+        assert_eq!(select(&steps, &[], false).0.len(), steps.len());
+        // A quick run of a slow step has nothing to do, not even the builds.
+        let (run, left_out) = select(&steps, &["valgrind"], true);
+        assert!(run.is_empty());
+        assert_eq!(names(left_out), ["c tests under valgrind"]);
+    }
 }
