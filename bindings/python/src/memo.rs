@@ -32,9 +32,9 @@ impl Memo {
         }
     }
 
-    /// Returns the native value of a container: the stored one, or else the result of `lower`. The
-    /// container's parent and the caller must hold one reference each. More references mean that the
-    /// container may occur again, so its native value is stored.
+    /// Returns the native value of a container: the stored one, or else the result of `lower`. The container's
+    /// parent and the caller hold one reference each. If there are more, the container may occur again, and its
+    /// native value is stored.
     #[inline]
     pub(crate) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
         if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }

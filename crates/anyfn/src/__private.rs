@@ -19,6 +19,7 @@ use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
+use crate::function::write_text;
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
 /// A context symbol: a pointer variable of compiled libraries, into which the loader writes the address of a
@@ -157,19 +158,7 @@ pub unsafe fn exported_metadata<S, F: PackableFn<S>>(
 /// `result` must be writable and hold nothing.
 pub unsafe fn exported_doc(names: &Names, result: *mut TVMFFIAny) -> c_int {
     // SAFETY: the caller guarantees the result.
-    unsafe { write_text(result, names.doc) }
-}
-
-/// Writes a string value with a copy of `text` to `result`.
-///
-/// # Safety
-/// `result` must be writable and hold nothing.
-unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
-    panics::trampoline(|| {
-        // SAFETY: the caller guarantees the result.
-        unsafe { result.write(Any::from(crate::String::from(text)).into_raw()) };
-        Ok(())
-    })
+    unsafe { write_text(result, || names.doc.into()) }
 }
 
 /// Entries that [`registrations`] returned, and the memory to which the entries refer. The next call of
@@ -278,7 +267,7 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 
 /// Flag of a field that stores a 16-byte value and does not change once set.
 pub const LENDS_VALUE: i64 = crate::representation::LENDS_VALUE;
-/// Flag of a field whose setter is a function object that keeps a reference to the value only in the field.
+/// Flag of a field whose setter is a function object. The setter stores the value in the field and keeps no other reference to it.
 pub const STORES_ONLY: i64 = crate::representation::STORES_ONLY;
 
 /// Combined reference count of a new object: one strong reference and no weak references.

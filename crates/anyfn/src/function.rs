@@ -163,12 +163,21 @@ where
     F: Send + Sync + 'static,
     D: Fn() -> alloc::string::String + Send + Sync + 'static,
 {
+    // SAFETY: the function object is of this type, because the callback was taken from it.
+    let content = unsafe { ObjectBox::<FunctionContent<Described<F, D, BLOCKING>>>::content_of(func) };
+    // SAFETY: the caller passes a writable result location that holds nothing.
+    unsafe { write_text(out, &content.body().describe) }
+}
+
+/// Writes the string that `text` returns to `out`. Returns 0 on success, and -1 if an error was raised.
+///
+/// # Safety
+/// `out` must be writable and hold nothing.
+pub(crate) unsafe fn write_text(out: *mut TVMFFIAny, text: impl FnOnce() -> alloc::string::String) -> c_int {
     panics::trampoline(|| {
-        // SAFETY: the function object is of this type, because the callback was taken from it.
-        let content = unsafe { ObjectBox::<FunctionContent<Described<F, D, BLOCKING>>>::content_of(func) };
-        let text = (content.body().describe)();
-        // SAFETY: the caller passes a writable result location that holds nothing.
-        unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
+        let value = Any::from(crate::String::from(text()));
+        // SAFETY: the caller guarantees the location of the result.
+        unsafe { out.write(value.into_raw()) };
         Ok(())
     })
 }

@@ -16,10 +16,10 @@ use anyfn_abi::{
 use crate::args::IntoArg;
 use crate::convert::{FromArg, IntoAny};
 use crate::error::{Detail, with_detail};
-use crate::function::{Callable, FunctionContent};
+use crate::function::{Callable, FunctionContent, write_text};
 use crate::object::ObjectBox;
 use crate::text::quote;
-use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema, panics};
+use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema};
 
 /// A [`PackedFunc`] with a Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
 ///
@@ -152,8 +152,9 @@ impl SafeCall<'_> {
     fn call(self, args: &[AnyView<'_>]) -> Result<Any> {
         let mut result = TVMFFIAny::NONE;
         let count = i32::try_from(args.len()).unwrap_or(i32::MAX);
-        // SAFETY: whoever created this guarantees that `call` may be called with `handle`. The views are transparent over the ABI's struct and live
-        // for the call, and the result is a None that holds nothing. A cut count only leaves out arguments.
+        // SAFETY: whoever created this guarantees that `call` may be called with `handle`. The views are transparent over
+        // the ABI's struct and live for the call, and the result is a None that holds nothing. A cut count only leaves out
+        // arguments.
         let code = unsafe { (self.call)(self.handle, args.as_ptr().cast(), count, &mut result) };
         if code != 0 {
             return Err(Error::take_raised());
@@ -267,12 +268,8 @@ pub(crate) unsafe fn write_signature(
     is_unsafe: bool,
     out: *mut TVMFFIAny,
 ) -> c_int {
-    panics::trampoline(|| {
-        let text = signature_json(names, types, is_unsafe);
-        // SAFETY: the caller guarantees the location of the result.
-        unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
-        Ok(())
-    })
+    // SAFETY: the caller guarantees the location of the result.
+    unsafe { write_text(out, || signature_json(names, types, is_unsafe)) }
 }
 
 /// Returns the signature as JSON; see `docs/signature.md`.

@@ -42,8 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object to which there are other references than those of its parent and
-    /// of this operation.
+    /// Returns true if the value is an object with more owners than its parent and this operation.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {

@@ -174,7 +174,7 @@ impl<'a> Tool<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Guard during whose lifetime no other call stack gets the same identity.
+            /// Identity of this call stack. While this value lives, no other call stack gets the same identity.
             _stack: Stack,
         }
         impl Drop for RestoreGuard<'_> {
