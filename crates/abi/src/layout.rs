@@ -1,6 +1,6 @@
-//! Table of the sizes and field offsets of all structs of the ABI.
+//! Table of the sizes and field offsets of all structs of the ABI, on 64-bit and on 32-bit targets.
 //!
-//! The table is checked when this crate is compiled for a 64-bit target. `xtask codegen` writes the same checks in C
+//! The table is checked when this crate is compiled for such a target. `xtask codegen` writes the same checks in C
 //! from it.
 
 use core::mem::{offset_of, size_of};
@@ -11,26 +11,53 @@ use crate::*;
 pub struct Layout {
     /// Name of the struct.
     pub name: &'static str,
-    /// Size of the struct in bytes.
-    pub size: usize,
-    /// Name and offset in bytes of each field.
-    pub fields: &'static [(&'static str, usize)],
+    /// Size of the struct.
+    pub size: Bytes,
+    /// Name and offset of each field.
+    pub fields: &'static [(&'static str, Bytes)],
+}
+
+/// Number of bytes, which may depend on the size of pointers and of `size_t`.
+#[derive(Clone, Copy)]
+pub struct Bytes {
+    /// Number of bytes on 64-bit targets.
+    pub on_64_bits: usize,
+    /// Number of bytes on 32-bit targets. Integers of 64 bits are aligned to 8 bytes there, as on Arm, RISC-V and
+    /// WebAssembly.
+    pub on_32_bits: usize,
+}
+
+impl Bytes {
+    /// Returns the number for the target for which this crate is compiled.
+    const fn here(self) -> usize {
+        if cfg!(target_pointer_width = "64") { self.on_64_bits } else { self.on_32_bits }
+    }
+}
+
+/// Creates [`Bytes`] of one number for all targets, or of one for 64 and one for 32 bits.
+macro_rules! bytes {
+    ($all:literal) => {
+        Bytes { on_64_bits: $all, on_32_bits: $all }
+    };
+    ($on_64_bits:literal | $on_32_bits:literal) => {
+        Bytes { on_64_bits: $on_64_bits, on_32_bits: $on_32_bits }
+    };
 }
 
 macro_rules! layouts {
-    ($( $name:ident = $size:literal { $( $field:ident @ $offset:literal ),* $(,)? } )*) => {
-        /// Layout of each struct on 64-bit targets.
+    ($( $name:ident = $size:literal $(| $size32:literal)?
+        { $( $field:ident @ $offset:literal $(| $offset32:literal)? ),* $(,)? } )*) => {
+        /// Layout of each struct.
         pub const LAYOUTS: &[Layout] = &[$( Layout {
             name: stringify!($name),
-            size: $size,
-            fields: &[$( (stringify!($field), $offset) ),*],
+            size: bytes!($size $(| $size32)?),
+            fields: &[$( (stringify!($field), bytes!($offset $(| $offset32)?)) ),*],
         } ),*];
 
-        #[cfg(target_pointer_width = "64")]
         const _: () = {
             $(
-                assert!(size_of::<$name>() == $size, concat!("size of ", stringify!($name)));
-                $( assert!(offset_of!($name, $field) == $offset,
+                assert!(size_of::<$name>() == bytes!($size $(| $size32)?).here(), concat!("size of ", stringify!($name)));
+                $( assert!(offset_of!($name, $field) == bytes!($offset $(| $offset32)?).here(),
                     concat!("offset of ", stringify!($name), ".", stringify!($field))); )*
             )*
         };
@@ -41,33 +68,47 @@ layouts! {
     TVMFFIVersion = 12 { major @ 0, minor @ 4, patch @ 8 }
     TVMFFIAny = 16 { type_index @ 0, small_str_len @ 4, value @ 8 }
     TVMFFIObject = 24 { combined_ref_count @ 0, type_index @ 8, flags @ 12, deleter @ 16 }
-    TVMFFIByteArray = 16 { data @ 0, size @ 8 }
-    TVMFFIShapeCell = 16 { data @ 0, size @ 8 }
+    TVMFFIByteArray = 16 | 8 { data @ 0, size @ 8 | 4 }
+    TVMFFIShapeCell = 16 | 8 { data @ 0, size @ 8 | 4 }
     TVMFFISeqCell = 32 { data @ 0, size @ 8, capacity @ 16, data_deleter @ 24 }
     TVMFFIMapCell = 32 { data @ 0, size @ 8, slots @ 16, data_deleter @ 24 }
     TVMFFIDenseMapTail = 24 { fib_shift @ 0, padding @ 4, iter_head @ 8, iter_tail @ 16 }
     TVMFFIMapItem = 48 { key @ 0, value @ 16, prev @ 32, next @ 40 }
     TVMFFIMapBlock = 784 { meta @ 0, items @ 16 }
-    TVMFFIErrorCell = 72 { kind @ 0, message @ 16, backtrace @ 32, update_backtrace @ 48, cause_chain @ 56,
-        extra_context @ 64 }
-    TVMFFIFunctionCell = 16 { safe_call @ 0, cpp_call @ 8 }
+    TVMFFIErrorCell = 72 | 36 {
+        kind @ 0, message @ 16 | 8, backtrace @ 32 | 16, update_backtrace @ 48 | 24, cause_chain @ 56 | 28,
+        extra_context @ 64 | 32,
+    }
+    TVMFFIFunctionCell = 16 | 8 { safe_call @ 0, cpp_call @ 8 | 4 }
     AnyfnFunctionExt = 24 { size @ 0, flags @ 8, signature @ 16 }
-    TVMFFIOpaqueObjectCell = 8 { handle @ 0 }
-    TVMFFIBigIntCell = 8 { word_count @ 0 }
-    TVMFFIObjectAllocHeader = 8 { delete_space @ 0 }
-    TVMFFICustomAllocator = 16 { allocate @ 0, context @ 8 }
-    TVMFFIFieldInfo = 120 { name @ 0, doc @ 16, metadata @ 32, flags @ 48, size @ 56, alignment @ 64, offset @ 72,
-        getter @ 80, setter @ 88, default_value_or_factory @ 96, field_static_type_index @ 112 }
-    TVMFFIMethodInfo = 72 { name @ 0, doc @ 16, metadata @ 32, flags @ 48, method @ 56 }
-    TVMFFITypeMetadata = 32 { doc @ 0, creator @ 16, total_size @ 24, structural_eq_hash_kind @ 28 }
-    TVMFFITypeAttrColumn = 16 { data @ 0, size @ 8, begin_index @ 12 }
-    TVMFFITypeInfo = 72 { type_index @ 0, type_depth @ 4, type_key @ 8, type_ancestors @ 24, type_key_hash @ 32,
-        num_fields @ 40, num_methods @ 44, fields @ 48, methods @ 56, metadata @ 64 }
+    TVMFFIOpaqueObjectCell = 8 | 4 { handle @ 0 }
+    TVMFFIBigIntCell = 8 | 4 { word_count @ 0 }
+    TVMFFIObjectAllocHeader = 8 | 4 { delete_space @ 0 }
+    TVMFFICustomAllocator = 16 | 8 { allocate @ 0, context @ 8 | 4 }
+    TVMFFIFieldInfo = 120 | 88 {
+        name @ 0, doc @ 16 | 8, metadata @ 32 | 16, flags @ 48 | 24, size @ 56 | 32, alignment @ 64 | 40,
+        offset @ 72 | 48, getter @ 80 | 56, setter @ 88 | 60, default_value_or_factory @ 96 | 64,
+        field_static_type_index @ 112 | 80,
+    }
+    TVMFFIMethodInfo = 72 | 48 { name @ 0, doc @ 16 | 8, metadata @ 32 | 16, flags @ 48 | 24, method @ 56 | 32 }
+    TVMFFITypeMetadata = 32 | 20 {
+        doc @ 0, creator @ 16 | 8, total_size @ 24 | 12, structural_eq_hash_kind @ 28 | 16,
+    }
+    TVMFFITypeAttrColumn = 16 | 12 { data @ 0, size @ 8 | 4, begin_index @ 12 | 8 }
+    TVMFFITypeInfo = 72 | 56 {
+        type_index @ 0, type_depth @ 4, type_key @ 8, type_ancestors @ 24 | 16, type_key_hash @ 32 | 24,
+        num_fields @ 40 | 32, num_methods @ 44 | 36, fields @ 48 | 40, methods @ 56 | 44, metadata @ 64 | 48,
+    }
     DLPackVersion = 8 { major @ 0, minor @ 4 }
     DLDevice = 8 { device_type @ 0, device_id @ 4 }
     DLDataType = 4 { code @ 0, bits @ 1, lanes @ 2 }
-    DLTensor = 48 { data @ 0, device @ 8, ndim @ 16, dtype @ 20, shape @ 24, strides @ 32, byte_offset @ 40 }
-    DLManagedTensor = 64 { dl_tensor @ 0, manager_ctx @ 48, deleter @ 56 }
-    DLManagedTensorVersioned = 80 { version @ 0, manager_ctx @ 8, deleter @ 16, flags @ 24, dl_tensor @ 32 }
-    TVMParallelGroupEnv = 16 { sync_handle @ 0, num_task @ 8 }
+    DLTensor = 48 | 40 {
+        data @ 0, device @ 8 | 4, ndim @ 16 | 12, dtype @ 20 | 16, shape @ 24 | 20, strides @ 32 | 24,
+        byte_offset @ 40 | 32,
+    }
+    DLManagedTensor = 64 | 48 { dl_tensor @ 0, manager_ctx @ 48 | 40, deleter @ 56 | 44 }
+    DLManagedTensorVersioned = 80 | 64 {
+        version @ 0, manager_ctx @ 8, deleter @ 16 | 12, flags @ 24 | 16, dl_tensor @ 32 | 24,
+    }
+    TVMParallelGroupEnv = 16 | 8 { sync_handle @ 0, num_task @ 8 | 4 }
 }
