@@ -76,7 +76,7 @@ fn memory() -> Check {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: `limit` is writable.
         if unsafe { libc::getrlimit(name, &mut limit) } == 0 && limit.rlim_cur != libc::RLIM_INFINITY {
-            why.push(format!("{what} is limited to {}", bytes(limit.rlim_cur)));
+            why.push(format!("{what} is limited to {}", bytes(wide(limit.rlim_cur))));
         }
     }
     match cgroup::memory_limit() {
@@ -184,10 +184,15 @@ fn space(id: &str, folder: &Path, variable: &str) -> Check {
     }
     // SAFETY: `found` was zeroed, and `statvfs` filled it on success.
     let found = unsafe { found.assume_init() };
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let free = wide(found.f_bavail).saturating_mul(wide(found.f_frsize));
     let why = format!("{shown} has {} free", bytes(free));
     if free < LEAST {
         return Check::new(id, Status::Problem, done, why).hint(to_do);
     }
     Check::new(id, Status::Ok, done, why)
+}
+
+/// Widens a number of the system, which has 32 or 64 bits.
+fn wide(number: impl Into<u64>) -> u64 {
+    number.into()
 }

@@ -29,12 +29,13 @@ pub(crate) fn sockets<const N: usize>(all: [BorrowedFd<'_>; N]) -> io::Result<St
 }
 
 /// Returns the inode number of an open descriptor. It identifies a socket among all open sockets.
+#[allow(clippy::unnecessary_cast, reason = "the number has 32 bits on some systems")]
 fn number(fd: RawFd) -> io::Result<u64> {
     // SAFETY: `stat` consists of integers, which may be zero.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `fstat` writes to `stat`, which is on this stack; it returns an error for a number that is not an open descriptor.
     let code = unsafe { libc::fstat(fd, &raw mut stat) };
-    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.st_ino) }
+    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.st_ino as u64) }
 }
 
 /// Takes ownership of the inherited sockets at the descriptor numbers `places`, and marks them close-on-exec.

@@ -6,6 +6,7 @@ use anyfn::register;
 /// spelling.
 #[register("rpc.processor_features")]
 pub(crate) fn features() -> Vec<&'static str> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     macro_rules! detected {
         ($detect:ident: $($feature:tt)*) => {
             [$((std::arch::$detect!($feature), $feature)),*]

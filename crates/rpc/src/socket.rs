@@ -85,7 +85,7 @@ impl Socket {
             #[cfg(test)]
             calls: Default::default(),
         };
-        let wait = libc::timeval { tv_sec: 0, tv_usec: LOOK.subsec_micros().into() };
+        let wait = libc::timeval { tv_sec: 0, tv_usec: LOOK.subsec_micros() as libc::suseconds_t };
         socket.option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
         // A pair of Unix sockets has none of these options, and needs none.
         let tcp: [(i32, i32, i32); 6] = [

@@ -61,6 +61,9 @@ struct Field {
 }
 
 const HEADER: usize = size_of::<TVMFFIObject>();
+/// Alignment of a header in bytes, in which the address of the layout has room.
+const HEADER_ALIGN: usize = align_of::<TVMFFIObject>();
+const _: () = assert!(HEADER_ALIGN >= size_of::<&Layout>());
 /// Alignment in bytes of an object that contains the content of a native ancestor.
 const NATIVE_ALIGN: usize = 16;
 
@@ -80,11 +83,11 @@ impl Layout {
     /// layout. If the type has a native ancestor, they also hold the handle of the shell: what remains of
     /// that ancestor's object after its content was moved.
     fn prefix(&self) -> usize {
-        if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
+        if self.native.is_some() { NATIVE_ALIGN } else { HEADER_ALIGN }
     }
 
     fn memory(&self) -> core::alloc::Layout {
-        let align = if self.native.is_some() { NATIVE_ALIGN } else { align_of::<TVMFFIObject>() };
+        let align = if self.native.is_some() { NATIVE_ALIGN } else { HEADER_ALIGN };
         // Cannot fail: the sizes are those of a few fields, checked when the type was defined.
         core::alloc::Layout::from_size_align(self.prefix() + self.size(), align)
             .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())

@@ -200,14 +200,16 @@ fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
         // SAFETY: this is the program header table of a mapped file, which has this many entries.
         let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let loads = segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
-        let (mut start, mut end) = (u64::MAX, 0);
+        let (mut start, mut end) = (usize::MAX, 0);
         for load in loads {
-            start = start.min(load.p_vaddr);
-            end = end.max(load.p_vaddr.saturating_add(load.p_memsz));
+            // These fields are as wide as an address.
+            let (address, size) = (load.p_vaddr as usize, load.p_memsz as usize);
+            start = start.min(address);
+            end = end.max(address.saturating_add(size));
         }
         if start < end {
             let base = info.dlpi_addr as usize;
-            body(base.wrapping_add(start as usize)..base.wrapping_add(end as usize), path);
+            body(base.wrapping_add(start)..base.wrapping_add(end), path);
         }
         0
     }

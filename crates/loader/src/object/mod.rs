@@ -142,7 +142,9 @@ struct ModuleContent {
 
 const HEADER_OFFSET: usize = offset_of!(ModuleBox, header);
 const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleBox, imports) == 32);
-const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 40 && offset_of!(ModuleBox, state) == 48);
+const POINTER: usize = size_of::<*mut c_void>();
+const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 32 + POINTER);
+const _: () = assert!(offset_of!(ModuleBox, state) == 32 + 2 * POINTER);
 
 impl ModuleBox {
     /// Returns the address of the memory of the module object whose header is at `handle`. The memory begins

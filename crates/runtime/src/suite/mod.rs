@@ -180,7 +180,7 @@ fn alignment(device: Device) -> Result<()> {
         let memory = Memory::allocate(device, 10, 1 << shift)?;
         ensure!(memory.data().addr() % (1 << shift) == 0, "memory is not aligned to {} bytes", 1 << shift);
     }
-    for wrong in [0, 3, 48, 1 << 40] {
+    for wrong in [0, 3, 48, 1 << (usize::BITS - 1)] {
         refused(Memory::allocate(device, 8, wrong), "ValueError")?;
     }
     Ok(())
@@ -189,7 +189,9 @@ fn alignment(device: Device) -> Result<()> {
 fn sizes(device: Device) -> Result<()> {
     let none = Memory::allocate(device, 0, 64)?;
     ensure!(!none.data().is_null(), "memory of 0 bytes has a NULL address");
-    for bytes in [usize::MAX, isize::MAX as usize, 1 << 55, 1 << 48] {
+    // More than the device can have, as far as the number fits.
+    let sizes = [usize::MAX as u64, isize::MAX as u64, 1 << 55, 1 << 48];
+    for bytes in sizes.into_iter().flat_map(usize::try_from) {
         refused(Memory::allocate(device, bytes, 64), "MemoryError")?;
     }
     // Allocation still works afterwards.
