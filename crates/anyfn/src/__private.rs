@@ -6,8 +6,11 @@ use alloc::vec::Vec;
 
 pub use alloc::format;
 pub use alloc::string::String as StdString;
+#[cfg(not(target_family = "wasm"))]
 pub use linkme;
 
+#[cfg(target_family = "wasm")]
+pub use crate::collected::{Chain, Link};
 pub use crate::convert::Mismatch;
 pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
@@ -15,6 +18,7 @@ pub use crate::registered::{REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, FunctionTypes, Names, SafeCall};
+pub use crate::{__collected as collected, __entry as entry};
 use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
@@ -62,11 +66,12 @@ impl ContextSymbol {
     }
 }
 
-/// Context symbols that crates define in addition to those of the loader. The loader uses a context symbol
-/// only if the loader itself is linked into the executable or library that defines the symbol.
 #[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static CONTEXT_SYMBOLS: [ContextSymbol];
+crate::__collected! {
+    /// Context symbols that crates define in addition to those of the loader. The loader uses a context symbol
+    /// only if the loader itself is linked into the executable or library that defines the symbol.
+    pub static CONTEXT_SYMBOLS: [ContextSymbol];
+}
 /// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
@@ -78,10 +83,11 @@ pub struct TypeEntry {
     pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
-/// Registrations of all types with `#[derive(Object)]` in this executable or library.
 #[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static TYPES: [TypeEntry];
+crate::__collected! {
+    /// Registrations of all types with `#[derive(Object)]` in this executable or library.
+    pub static TYPES: [TypeEntry];
+}
 /// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];

@@ -47,10 +47,13 @@ extern crate self as anyfn;
 pub mod access;
 mod any;
 mod args;
+#[doc(hidden)]
+pub mod atomic64;
 mod bigint;
 mod bytes_object;
 mod cast;
 mod cell;
+mod collected;
 mod containers;
 mod convert;
 mod define;

@@ -7,13 +7,14 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use anyfn_abi::{
     TVMFFIObject, TVMFFIObjectHandle, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
+use crate::atomic64::AtomicU64;
 use crate::live::Ended;
 use crate::{AnyView, PackedFunc, live, nesting, refcount, types};
 

@@ -6,12 +6,14 @@
 //! `loom`'s counters.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 use anyfn_abi::{
     kTVMFFIObjectDeleterFlagBitMaskBoth as BOTH, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
+
+use crate::atomic64::AtomicU64;
 
 /// Combined count of an object with one strong reference and no weak references.
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;

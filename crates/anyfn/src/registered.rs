@@ -14,10 +14,11 @@ pub struct RegisteredFunction {
     pub make: fn() -> PackedFunc,
 }
 
-/// All functions with the attribute `#[register]` in this executable or library.
 #[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static REGISTRATIONS: [RegisteredFunction];
+crate::__collected! {
+    /// All functions with the attribute `#[register]` in this executable or library.
+    pub static REGISTRATIONS: [RegisteredFunction];
+}
 /// Empty slice that, in unit tests, replaces the slice that the linker assembles. A unit test executable
 /// contains this crate twice, and the linker does not allow two such slices of the same name.
 #[cfg(test)]

@@ -17,9 +17,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
 use anyfn::{ObjectRef, Result};
 
-/// Loaders that are linked into the program. The first one is used.
-#[linkme::distributed_slice]
-pub static LOADERS: [&'static dyn Loader];
+anyfn::__private::collected! {
+    /// Loaders that are linked into the program. The first one is used.
+    pub static LOADERS: [&'static dyn Loader];
+}
 
 /// True while a library is mapped or being opened. The loader sets it. While it is false, objects are created
 /// without looking up the libraries that they refer to; this check is one atomic load.
@@ -149,7 +150,7 @@ pub trait Loader: Sync {
 
 /// Returns the loader of library modules, if the program contains one.
 fn installed() -> Option<&'static dyn Loader> {
-    LOADERS.first().copied()
+    LOADERS.iter().next().copied()
 }
 
 /// Returns the loader of library modules.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyfn_core::startup::STEPS;
+use anyfn_core::startup::{STEPS, entry};
 
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
@@ -10,8 +10,7 @@ fn step() {
     RUNS.fetch_add(1, Ordering::Relaxed);
 }
 
-#[linkme::distributed_slice(STEPS)]
-static STEP: fn() = step;
+entry!(STEPS: fn() = step);
 
 #[test]
 fn a_step_runs_once_before_the_first_use_of_the_registry() {

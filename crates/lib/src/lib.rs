@@ -17,9 +17,7 @@ extern crate anyfn_rpc as _;
 #[cfg(feature = "runtime")]
 extern crate anyfn_runtime as _;
 
-use anyfn_core::startup::{STEPS, record_panic_locations};
+use anyfn_core::startup::{STEPS, entry, record_panic_locations};
 
-/// Startup step that installs the panic hook. The library has its own copy of the standard library, so the hook
-/// receives only panics of the runtime.
-#[linkme::distributed_slice(STEPS)]
-static RECORD_PANIC_LOCATIONS: fn() = record_panic_locations;
+// The library has its own copy of the standard library, so the panic hook receives only panics of the runtime.
+entry!(STEPS: fn() = record_panic_locations);

@@ -56,8 +56,7 @@ use anyfn_core::loader::{Add, LOADERS, Lease, LeaseKind, Libraries, Loader};
 use library::{context, linked};
 use mapped::{KINDS, constructing, lease, ledger};
 
-#[linkme::distributed_slice(LOADERS)]
-static LOADER: &dyn Loader = &LibraryLoader;
+anyfn::__private::entry!(LOADERS: &dyn Loader = &LibraryLoader);
 
 /// Implementation of [`Loader`] that this crate registers with the runtime.
 struct LibraryLoader;

@@ -100,12 +100,10 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
             use ::anyfn::__private as __p;
             type This = #this;
             const KEY: &str = <#of as ::anyfn::Object>::TYPE_KEY;
-            #[__p::linkme::distributed_slice(__p::METHODS)]
-            #[linkme(crate = ::anyfn::__private::linkme)]
-            static METHODS: __p::TypeMethods = __p::TypeMethods {
+            __p::entry!(__p::METHODS: __p::TypeMethods = __p::TypeMethods {
                 of: || ::core::any::TypeId::of::<#of>(),
                 methods: &[#(#told),*],
-            };
+            });
         };
     })
 }

@@ -285,13 +285,10 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
                 ::core::result::Result::Ok(::anyfn::Ref::new(self).into_object().into())
             }
         }
-        const _: () = {
-            #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::TYPES)]
-            #[linkme(crate = ::anyfn::__private::linkme)]
-            static TYPE: ::anyfn::__private::TypeEntry = ::anyfn::__private::TypeEntry {
+        ::anyfn::__private::entry!(::anyfn::__private::TYPES: ::anyfn::__private::TypeEntry =
+            ::anyfn::__private::TypeEntry {
                 define: |again| <#this as ::anyfn::__private::Define>::index().define::<#this>(again),
-            };
-        };
+            });
     })
 }
 

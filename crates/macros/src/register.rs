@@ -61,14 +61,13 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
         const _: () = {
             #checks
             #wrapper
-            #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::REGISTRATIONS)]
-            #[linkme(crate = ::anyfn::__private::linkme)]
-            static ENTRY: ::anyfn::__private::RegisteredFunction = ::anyfn::__private::RegisteredFunction {
-                name: #name,
-                overrides: #overrides,
-                doc: #doc,
-                make: || ::anyfn::TypedPackedFunc::named(#names, #body).into(),
-            };
+            ::anyfn::__private::entry!(::anyfn::__private::REGISTRATIONS: ::anyfn::__private::RegisteredFunction =
+                ::anyfn::__private::RegisteredFunction {
+                    name: #name,
+                    overrides: #overrides,
+                    doc: #doc,
+                    make: || ::anyfn::TypedPackedFunc::named(#names, #body).into(),
+                });
         };
     })
 }

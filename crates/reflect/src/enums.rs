@@ -8,7 +8,7 @@
 
 use core::mem::offset_of;
 
-use anyfn::__private::CONTENT_OF_FIELDS;
+use anyfn::__private::{CONTENT_OF_FIELDS, TYPES, TypeEntry, entry};
 use anyfn::abi::{
     kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIInt, kTVMFFIObject,
     kTVMFFISEqHashKindUniqueInstance, kTVMFFIStr,
@@ -81,6 +81,4 @@ fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> 
     types.map_err(|error| error.message().into())
 }
 
-#[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]
-#[linkme(crate = anyfn::__private::linkme)]
-static DEFINE: anyfn::__private::TypeEntry = anyfn::__private::TypeEntry { define };
+entry!(TYPES: TypeEntry = TypeEntry { define });

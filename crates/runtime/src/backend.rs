@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use anyfn::__private::{CONTEXT_SYMBOLS, ContextSymbol, linkme, trampoline};
+use anyfn::__private::{CONTEXT_SYMBOLS, ContextSymbol, entry, trampoline};
 use anyfn::abi::TVMParallelGroupEnv;
 use anyfn::{Device, bail};
 
@@ -66,16 +66,16 @@ pub unsafe extern "C" fn TVMBackendFreeWorkspace(
 }
 
 macro_rules! slot {
-    ($entry:ident, $name:literal, $function:ident) => {
-        #[linkme::distributed_slice(CONTEXT_SYMBOLS)]
-        #[linkme(crate = linkme)]
-        // SAFETY: compiled code calls the variable of this name with this function's signature, and the function is
-        // never unloaded.
-        static $entry: ContextSymbol = unsafe { ContextSymbol::new($name, || $function as *mut c_void) };
+    ($name:literal, $function:ident) => {
+        entry!(CONTEXT_SYMBOLS: ContextSymbol = {
+            // SAFETY: compiled code calls the variable of this name with this function's signature, and the function
+            // is never unloaded.
+            unsafe { ContextSymbol::new($name, || $function as *mut c_void) }
+        });
     };
 }
 
-slot!(LAUNCH, c"__TVMBackendParallelLaunch", TVMBackendParallelLaunch);
-slot!(BARRIER, c"__TVMBackendParallelBarrier", TVMBackendParallelBarrier);
-slot!(ALLOC, c"__TVMBackendAllocWorkspace", TVMBackendAllocWorkspace);
-slot!(FREE, c"__TVMBackendFreeWorkspace", TVMBackendFreeWorkspace);
+slot!(c"__TVMBackendParallelLaunch", TVMBackendParallelLaunch);
+slot!(c"__TVMBackendParallelBarrier", TVMBackendParallelBarrier);
+slot!(c"__TVMBackendAllocWorkspace", TVMBackendAllocWorkspace);
+slot!(c"__TVMBackendFreeWorkspace", TVMBackendFreeWorkspace);

@@ -156,6 +156,7 @@ impl AccessTable {
 
     /// Removes the accesses and read-only marks of all threads except `thread`, because only this thread
     /// exists in the child of a fork.
+    #[cfg(feature = "std")]
     pub(super) fn keep_only(&mut self, thread: usize) {
         self.held.retain(|held| held.thread == thread);
         self.protected.retain(|held| held.thread == thread);

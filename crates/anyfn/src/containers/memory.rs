@@ -3,21 +3,72 @@
 //! The memory comes from the C allocator, because code in other languages also allocates and frees buffers.
 //! That code may replace the buffer of a List: it frees the old buffer with the deleter in the cell, and may
 //! leave this deleter in the cell for the new buffer. Both buffers must therefore come from the same allocator.
+//!
+//! A WebAssembly module without a C library contains all code that uses its memory; there, the memory comes from Rust's
+//! allocator.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use crate::{Error, Result};
 
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 unsafe extern "C" {
     fn malloc(size: usize) -> *mut c_void;
     fn free(data: *mut c_void);
+}
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use rust_memory::{free, malloc};
+
+/// `malloc` and `free` by Rust's allocator, which has to be told the size when memory is freed: it is stored before the memory.
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+mod rust_memory {
+    use alloc::alloc::{Layout, alloc, dealloc};
+    use core::ffi::c_void;
+    use core::ptr;
+
+    /// Number of bytes before the memory, which are also its alignment.
+    const HEAD: usize = 16;
+
+    fn layout(size: usize) -> Option<Layout> {
+        Layout::from_size_align(size.checked_add(HEAD)?, HEAD).ok()
+    }
+
+    /// # Safety
+    /// None; the signature is that of the C function.
+    pub(super) unsafe fn malloc(size: usize) -> *mut c_void {
+        let Some(layout) = layout(size) else { return ptr::null_mut() };
+        // SAFETY: the size is not zero.
+        let head = unsafe { alloc(layout) };
+        if head.is_null() {
+            return ptr::null_mut();
+        }
+        // SAFETY: the memory is new, aligned, and has room for a number.
+        unsafe { head.cast::<usize>().write(size) };
+        head.wrapping_add(HEAD).cast()
+    }
+
+    /// # Safety
+    /// `data` must be NULL or come from [`malloc`], and not have been freed.
+    pub(super) unsafe extern "C" fn free(data: *mut c_void) {
+        if data.is_null() {
+            return;
+        }
+        let head = data.cast::<u8>().wrapping_sub(HEAD);
+        // SAFETY: `malloc` has written the size there.
+        let size = unsafe { head.cast::<usize>().read() };
+        if let Some(layout) = layout(size) {
+            // SAFETY: `malloc` has allocated the memory with this layout.
+            unsafe { dealloc(head, layout) };
+        }
+    }
 }
 
 /// Function that frees the buffer of a container. The container stores the address of this function.
 pub(super) type Deleter = unsafe extern "C" fn(data: *mut c_void);
 
-/// Frees memory from [`allocate`], and does nothing for NULL. It is a function of libc, so it outlives this library.
+/// Frees memory from [`allocate`], and does nothing for NULL. It is a function of the C library, if there is one, and so
+/// outlives this library.
 pub(super) const FREE: Deleter = free;
 
 /// Allocates `size` bytes, aligned for any element.

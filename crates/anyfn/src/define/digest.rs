@@ -9,14 +9,14 @@ use core::any::TypeId;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
 use core::sync::atomic::{
-    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32,
-    AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicUsize,
 };
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::atomic64::{AtomicI64, AtomicU64};
 use crate::{Array, Cell, Dict, List, Map, Ref};
 
 /// FNV-1a hasher that computes one number from everything that identifies a Rust type. The number is the same

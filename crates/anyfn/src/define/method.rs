@@ -25,10 +25,11 @@ pub struct TypeMethods {
     pub methods: &'static [MethodDef],
 }
 
-/// All `impl` blocks with the attribute `#[methods]` in this executable or library.
 #[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static METHODS: [TypeMethods];
+crate::__collected! {
+    /// All `impl` blocks with the attribute `#[methods]` in this executable or library.
+    pub static METHODS: [TypeMethods];
+}
 /// Empty slice that, in unit tests, replaces the slice that the linker assembles; see `REGISTRATIONS`.
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];

@@ -2,7 +2,7 @@
 
 use core::any::TypeId;
 use core::sync::atomic::{
-    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, Ordering,
+    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicU8, AtomicU16, AtomicU32, Ordering,
 };
 
 use alloc::string::ToString;
@@ -13,6 +13,7 @@ use anyfn_abi::{
     kTVMFFIShape, kTVMFFITensor,
 };
 
+use crate::atomic64::AtomicI64;
 use crate::representation::Lent;
 use crate::{Any, AnyView, Cell, FromArg, IntoAny, Mismatch, Result, Schema};
 

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use anyfn::__private::{
     CONTENT_ATTRIBUTE, CONTENT_OF_FIELDS, object_created, object_freed, release_content, trampoline,
@@ -18,6 +18,7 @@ use anyfn::abi::{
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
     kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
 };
+use anyfn::atomic64::AtomicU64;
 use anyfn::record::{MAKER_ATTRIBUTE, SLOTS_ATTRIBUTE, Slot};
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};

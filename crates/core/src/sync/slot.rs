@@ -12,10 +12,11 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
+use anyfn::atomic64::AtomicU64;
 
 /// Number of low bits of a slot's word that hold the pointer. On 64-bit targets, addresses in user space have
 /// 47 or 48 bits.

@@ -1,6 +1,7 @@
 //! Registered functions for walking and rewriting graphs, with the names, arguments and messages that the ABI
 //! defines.
 
+use anyfn::__private::{REGISTRATIONS, RegisteredFunction, entry};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
     kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObjectRValueRef,
@@ -16,24 +17,20 @@ use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types
 
-/// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in
-/// containers. Walks of other languages read these hooks from the type table.
-const _: () = {
-    #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
-    #[linkme(crate = anyfn::__private::linkme)]
-    static ENTRY: anyfn::__private::RegisteredFunction = anyfn::__private::RegisteredFunction {
-        name: "ffi.VisitInterrupt",
-        overrides: false,
-        doc: "Creates the object that a callback returns to end a visit with a value.",
-        make: || {
-            if let Err(error) = register_types() {
-                panic!("{error}");
-            }
-            let names = Names { function: "ffi.VisitInterrupt", args: &["value"], ..Names::default() };
-            TypedPackedFunc::named(names, |value: Any| super::interrupt(value)).into()
-        },
-    };
-};
+// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in
+// containers. Walks of other languages read these hooks from the type table.
+entry!(REGISTRATIONS: RegisteredFunction = RegisteredFunction {
+    name: "ffi.VisitInterrupt",
+    overrides: false,
+    doc: "Creates the object that a callback returns to end a visit with a value.",
+    make: || {
+        if let Err(error) = register_types() {
+            panic!("{error}");
+        }
+        let names = Names { function: "ffi.VisitInterrupt", args: &["value"], ..Names::default() };
+        TypedPackedFunc::named(names, |value: Any| super::interrupt(value)).into()
+    },
+});
 
 fn register_types() -> Result<()> {
     let header = size_of::<TVMFFIObject>();
@@ -188,23 +185,19 @@ const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-/// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root, operation,
-/// options, then three for each callback. These three are the type index of the accepted values, the kind of
-/// the additional argument that the callback receives (0 none, 1 the region, 2 the visitor or mutator, 3 the
-/// mutator and the mode), and the function.
-///
-/// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
-/// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
-const _: () = {
-    #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
-    #[linkme(crate = anyfn::__private::linkme)]
-    static ENTRY: anyfn::__private::RegisteredFunction = anyfn::__private::RegisteredFunction {
-        name: "anyfn.rewrite",
-        overrides: false,
-        doc: "Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.",
-        make: || PackedFunc::new(rewrite),
-    };
-};
+// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root, operation,
+// options, then three for each callback. These three are the type index of the accepted values, the kind of
+// the additional argument that the callback receives (0 none, 1 the region, 2 the visitor or mutator, 3 the
+// mutator and the mode), and the function.
+//
+// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
+// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
+entry!(REGISTRATIONS: RegisteredFunction = RegisteredFunction {
+    name: "anyfn.rewrite",
+    overrides: false,
+    doc: "Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.",
+    make: || PackedFunc::new(rewrite),
+});
 
 fn rewrite(args: Args<'_>) -> Result<Any> {
     let views = args.as_slice();

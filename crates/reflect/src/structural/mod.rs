@@ -10,6 +10,7 @@ mod path;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use anyfn::__private::{TYPES, TypeEntry, entry};
 use anyfn::abi::{
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern as DEF_PATTERN,
     kTVMFFIFieldFlagBitMaskSEqHashDefSimple as DEF_SIMPLE,
@@ -147,6 +148,4 @@ fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> 
     types.map_err(|error| error.message().into())
 }
 
-#[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]
-#[linkme(crate = anyfn::__private::linkme)]
-static DEFINE: anyfn::__private::TypeEntry = anyfn::__private::TypeEntry { define };
+entry!(TYPES: TypeEntry = TypeEntry { define });

@@ -15,21 +15,29 @@ const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
 
-/// Drivers of the crates that are linked into the program. Each such crate adds its driver to this list.
+anyfn::__private::collected! {
+    /// Drivers of the crates that are linked into the program; see [`link_driver!`](crate::link_driver).
+    pub static LINKED_DRIVERS: [&'static dyn Driver];
+}
+
+/// Adds a device driver to every program that contains the crate in which the macro is used.
 ///
 /// ```
-/// use anyfn_runtime::device::{Driver, LINKED_DRIVERS, null::Null};
+/// use anyfn_runtime::device::null::Null;
 ///
 /// static NULL: Null = Null::new(14);
-/// #[anyfn::__private::linkme::distributed_slice(LINKED_DRIVERS)]
-/// #[linkme(crate = anyfn::__private::linkme)]
-/// static DRIVER: &'static dyn Driver = &NULL;
+/// anyfn_runtime::link_driver!(&NULL);
 /// # use anyfn_loader as _;
 /// # assert!(anyfn_runtime::device::exists(anyfn::Device::new(14, 0)));
 /// ```
-#[anyfn::__private::linkme::distributed_slice]
-#[linkme(crate = anyfn::__private::linkme)]
-pub static LINKED_DRIVERS: [&'static dyn Driver];
+#[macro_export]
+macro_rules! link_driver {
+    ($driver:expr) => {
+        anyfn::__private::entry!(
+            $crate::device::LINKED_DRIVERS: &'static dyn $crate::device::Driver = $driver
+        );
+    };
+}
 
 static CPU: Cpu = Cpu;
 
@@ -63,7 +71,7 @@ fn insert(driver: &'static dyn Driver) -> Result<()> {
 fn register_linked() {
     static LINKED: Once = Once::new();
     LINKED.call_once(|| {
-        for driver in LINKED_DRIVERS {
+        for driver in LINKED_DRIVERS.iter() {
             // If several drivers serve one kind, the first one is kept.
             drop(insert(*driver));
         }

@@ -1,0 +1,140 @@
+//! Lists to which every crate of a program or library adds entries: functions with `#[register]`, types, methods.
+//! No central list names the entries.
+//!
+//! On most platforms the linker assembles the entries of a list in one section (`linkme`), and no code runs for that.
+//! The linker for WebAssembly assembles no sections with pointers, but a table of constructors. There each entry
+//! has a constructor that adds it to a chain, and the first use of a list runs the constructors.
+
+/// Declares a list. Its method `iter` returns the entries in any order.
+#[cfg(not(target_family = "wasm"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __collected {
+    ($(#[$attribute:meta])* $visibility:vis static $list:ident: [$entry:ty];) => {
+        $(#[$attribute])*
+        #[$crate::__private::linkme::distributed_slice]
+        #[linkme(crate = $crate::__private::linkme)]
+        $visibility static $list: [$entry];
+    };
+}
+
+/// Adds an entry to a list.
+#[cfg(not(target_family = "wasm"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __entry {
+    ($list:path: $type:ty = $value:expr) => {
+        const _: () = {
+            #[$crate::__private::linkme::distributed_slice($list)]
+            #[linkme(crate = $crate::__private::linkme)]
+            static ENTRY: $type = $value;
+        };
+    };
+}
+
+/// Declares a list. Its method `iter` returns the entries in any order.
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __collected {
+    ($(#[$attribute:meta])* $visibility:vis static $list:ident: [$entry:ty];) => {
+        $(#[$attribute])*
+        $visibility static $list: $crate::__private::Chain<$entry> = $crate::__private::Chain::new();
+    };
+}
+
+/// Adds an entry to a list.
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __entry {
+    ($list:path: $type:ty = $value:expr) => {
+        const _: () = {
+            static LINK: $crate::__private::Link<$type> = $crate::__private::Link::new($value);
+            extern "C" fn add() {
+                $list.add(&LINK);
+            }
+            #[used]
+            // SAFETY: the section holds addresses of functions without arguments, which run before the lists are read.
+            #[unsafe(link_section = ".init_array")]
+            static ADD: extern "C" fn() = add;
+        };
+    };
+}
+
+/// A list of entries, and the entries, where constructors add them.
+#[cfg(target_family = "wasm")]
+mod chain {
+    use core::ptr;
+    use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+    /// A list of entries, each of which a constructor adds.
+    pub struct Chain<T: 'static>(AtomicPtr<Link<T>>);
+
+    /// An entry of a list.
+    pub struct Link<T: 'static> {
+        entry: T,
+        is_added: AtomicBool,
+        next: AtomicPtr<Link<T>>,
+    }
+
+    impl<T> Link<T> {
+        /// Creates an entry that is in no list.
+        pub const fn new(entry: T) -> Self {
+            Link { entry, is_added: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) }
+        }
+    }
+
+    impl<T: Sync> Chain<T> {
+        /// Creates an empty list.
+        #[expect(clippy::new_without_default, reason = "only `collected!` declares lists")]
+        pub const fn new() -> Self {
+            Chain(AtomicPtr::new(ptr::null_mut()))
+        }
+
+        /// Adds an entry. Does nothing if it was added before: a host may run the constructors, too.
+        pub fn add(&self, link: &'static Link<T>) {
+            if link.is_added.swap(true, Ordering::Relaxed) {
+                return;
+            }
+            let mut first = self.0.load(Ordering::Relaxed);
+            loop {
+                link.next.store(first, Ordering::Relaxed);
+                let added = ptr::from_ref(link).cast_mut();
+                match self.0.compare_exchange_weak(first, added, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => first = now,
+                }
+            }
+        }
+
+        /// Returns the entries.
+        pub fn iter(&'static self) -> impl Iterator<Item = &'static T> {
+            run_constructors();
+            let link = |address: *mut Link<T>| {
+                // SAFETY: the address is NULL or that of a static, which `add` has received as a shared reference.
+                unsafe { address.as_ref() }
+            };
+            let first = link(self.0.load(Ordering::Acquire));
+            core::iter::successors(first, move |last| link(last.next.load(Ordering::Relaxed)))
+                .map(|link| &link.entry)
+        }
+    }
+
+    /// Runs the constructors of the module once.
+    fn run_constructors() {
+        unsafe extern "C" {
+            /// Function of the linker that runs all constructors. Because it is named here, the linker does not call
+            /// it itself at the beginning of each exported function.
+            fn __wasm_call_ctors();
+        }
+        static HAVE_RUN: AtomicBool = AtomicBool::new(false);
+        if !HAVE_RUN.swap(true, Ordering::AcqRel) {
+            // SAFETY: those of this crate allow that they run twice. Others exist only if the module contains C++, whose
+            // host then must not run them itself.
+            unsafe { __wasm_call_ctors() };
+        }
+    }
+}
+#[cfg(target_family = "wasm")]
+pub use chain::{Chain, Link};
