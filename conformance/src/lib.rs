@@ -3,11 +3,10 @@
 //!
 //! `README.md` describes the files.
 
-use std::path::Path;
-
 use serde_json::Value as Json;
 
 pub mod emit_c;
+pub mod run;
 pub mod value;
 
 pub use value::Value;
@@ -27,6 +26,8 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the test case.
     pub name: String,
+    /// Optional part of the runtime that the case uses.
+    pub needs: Option<Need>,
     /// Values that the test case computes in this order before the call, each with a name. The arguments of
     /// the call may refer to the names.
     pub bindings: Vec<(String, Value)>,
@@ -55,6 +56,15 @@ impl CallCase {
     }
 }
 
+/// Part of the runtime that is absent on some targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Threads, which a WebAssembly module cannot start.
+    Threads,
+    /// Modules, whose functions come with the loader of libraries.
+    Modules,
+}
+
 /// Expected outcome of a call.
 #[derive(Debug)]
 pub enum Outcome {
@@ -80,20 +90,42 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Reads `peer.json`, the cases for the testing library of the PyPI package apache-tvm-ffi.
+    /// Returns the cases of `peer.json`, those for the testing library of the PyPI package apache-tvm-ffi.
     ///
     /// # Errors
-    /// Returns a message if the file cannot be read or a case is malformed.
+    /// Returns a message if a case is malformed.
     pub fn load_peer() -> Result<Corpus, String> {
         Ok(Corpus { values: Vec::new(), calls: read_calls("peer.json")? })
     }
 }
 
-/// Reads the conformance corpus from this source tree.
+/// Files of cases, which are part of the program: it may run where there are no files.
+const FILES: &[(&str, &str)] = &[
+    ("values.json", include_str!("../cases/values.json")),
+    ("calls.json", include_str!("../cases/calls.json")),
+    ("errors.json", include_str!("../cases/errors.json")),
+    ("named.json", include_str!("../cases/named.json")),
+    ("operations.json", include_str!("../cases/operations.json")),
+    ("objects.json", include_str!("../cases/objects.json")),
+    ("tensors.json", include_str!("../cases/tensors.json")),
+    ("peer.json", include_str!("../cases/peer.json")),
+];
+
+/// Returns the conformance corpus.
 ///
 /// # Errors
-/// Returns a message if a file cannot be read or a case is malformed.
+/// Returns a message if a case is malformed.
 pub fn load() -> Result<Corpus, String> {
+    let mut corpus = load_core()?;
+    corpus.calls.extend(read_calls("tensors.json")?);
+    Ok(corpus)
+}
+
+/// Returns the cases of the corpus that need no devices, for a runtime that is built without them.
+///
+/// # Errors
+/// Returns a message if a case is malformed.
+pub fn load_core() -> Result<Corpus, String> {
     let values = read("values.json")?
         .iter()
         .map(|case| Ok(ValueCase { name: name_of(case)?, value: Value::parse(&case["value"])? }))
@@ -103,14 +135,12 @@ pub fn load() -> Result<Corpus, String> {
     calls.extend(read_calls("named.json")?);
     calls.extend(read_calls("operations.json")?);
     calls.extend(read_calls("objects.json")?);
-    calls.extend(read_calls("tensors.json")?);
     Ok(Corpus { values, calls })
 }
 
 fn read(file: &str) -> Result<Vec<Json>, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases").join(file);
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{file}: {e}"))?;
-    serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))
+    let (_, text) = FILES.iter().find(|(name, _)| *name == file).ok_or(format!("no file {file}"))?;
+    serde_json::from_str(text).map_err(|e| format!("{file}: {e}"))
 }
 
 fn read_calls(file: &str) -> Result<Vec<CallCase>, String> {
@@ -139,5 +169,11 @@ fn call_case(name: String, case: &Json) -> Result<CallCase, String> {
     let named = case["kwargs"].as_object().into_iter().flatten();
     let named =
         named.map(|(key, value)| Ok((key.clone(), Value::parse(value)?))).collect::<Result<_, String>>()?;
-    Ok(CallCase { function: text(case, "call")?, bindings, args, named, outcome, name })
+    let needs = match case.get("needs").map(Json::as_str) {
+        None => None,
+        Some(Some("threads")) => Some(Need::Threads),
+        Some(Some("modules")) => Some(Need::Modules),
+        Some(other) => return Err(format!("{name}: unknown need {other:?}")),
+    };
+    Ok(CallCase { function: text(case, "call")?, needs, bindings, args, named, outcome, name })
 }

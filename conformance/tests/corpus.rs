@@ -1,133 +1,14 @@
 //! Runs the conformance corpus through the Rust API.
 
-use std::collections::BTreeMap;
-
-use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIByteArray};
-use anyfn::reflection::TypeInfo;
-use anyfn::{
-    Any, Array, DType, Device, Error, Map, ObjectRef, OpaquePtr, PackedFunc, Result, Shape, Tensor, registry,
-};
-use anyfn_conformance::{Outcome, Value};
+use anyfn_conformance::run;
 use anyfn_host as _;
 use anyfn_testing as _;
-
-/// Variables of a corpus case: the value of each name that the case has defined.
-type Scope = BTreeMap<String, Any>;
-
-/// Converts a corpus value to a Rust value.
-fn make(value: &Value) -> Result<Any> {
-    make_in(value, &Scope::new())
-}
-
-/// Converts a corpus value, which may use the names in `scope`, to a Rust value.
-fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
-    let make = |value: &Value| make_in(value, scope);
-    let object = |value: &Value| make(value)?.get::<ObjectRef>();
-    Ok(match value {
-        Value::Let(name) => scope[name].clone(),
-        Value::Call(function, args) => {
-            let args = args.iter().map(make).collect::<Result<Vec<Any>>>()?;
-            global(function)?.call(&args[..])?
-        }
-        Value::Field(from, name) => object(from)?.get_field(name)?,
-        Value::Set(to, name, value) => {
-            object(to)?.set_field(name, make(value)?)?;
-            Any::NONE
-        }
-        Value::Attribute(key, name) => TypeInfo::from_key(key).unwrap().attribute(name).unwrap(),
-        Value::None => Any::NONE,
-        Value::Bool(b) => Any::new(*b)?,
-        Value::Int(n) => Any::new(*n)?,
-        Value::BigInt(words) => bigint(words)?,
-        Value::Float(x) => Any::new(*x)?,
-        Value::Str(text) => Any::new(text.as_str())?,
-        Value::Bytes(bytes) => Any::new(&bytes[..])?,
-        Value::DType(name) => Any::new(name.parse::<DType>()?)?,
-        Value::Device(kind, number) => Any::new(Device::new(*kind, *number))?,
-        Value::Opaque(address) => {
-            let address = std::ptr::without_provenance_mut(*address as usize);
-            // SAFETY: no case passes an opaque address to a function that dereferences it.
-            Any::new(unsafe { OpaquePtr::from_ptr(address) })?
-        }
-        Value::Global(name) => Any::new(global(name)?)?,
-        Value::Callback(name) => Any::new(callback(name))?,
-        Value::Array(items) => Any::new(items.iter().map(make).collect::<Result<Array>>()?)?,
-        Value::Map(pairs) => {
-            Any::new(pairs.iter().map(|(k, v)| Ok((make(k)?, make(v)?))).collect::<Result<Map>>()?)?
-        }
-        Value::Shape(extents) => Any::new(Shape::from(&extents[..]))?,
-        Value::Tensor { dtype, shape, data } => Any::new(tensor(dtype, shape, data)?)?,
-    })
-}
-
-/// Returns a global function, even one that is registered as unsafe because it trusts addresses that its
-/// caller passes.
-fn global(name: &str) -> Result<PackedFunc> {
-    // SAFETY: the cases pass addresses only to functions that return them unchanged.
-    unsafe { registry::get_unsafe(name) }
-}
-
-fn bigint(words: &[u64]) -> Result<Any> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let bytes = TVMFFIByteArray::from_slice(&bytes);
-    let mut out = TVMFFIAny::NONE;
-    // SAFETY: the bytes are borrowed for the call, `out` is writable.
-    match unsafe { TVMFFIBigIntFromByteArray(&bytes, &mut out) } {
-        // SAFETY: on success the result is an owned value.
-        0 => Ok(unsafe { Any::from_raw(out) }),
-        _ => Err(Error::take_raised()),
-    }
-}
-
-fn callback(name: &str) -> PackedFunc {
-    match name {
-        "echo" => PackedFunc::new(|args| args.get::<Any>(0)),
-        "count" => PackedFunc::new(|args| Any::new(args.len())),
-        "fail" => PackedFunc::new(|_| Err(Error::new("ValueError", "callback failed"))),
-        other => panic!("unknown callback {other}"),
-    }
-}
-
-fn tensor(dtype: &str, shape: &[i64], data: &[f64]) -> Result<Tensor> {
-    let (code, bits, bytes) = Value::elements(dtype, data).map_err(|e| Error::new("ValueError", &e))?;
-    Tensor::from_bytes(DType::new(code, bits, 1), shape, &bytes)
-}
-
-/// Returns true if two values have the same type and content. Elements of containers are compared in order.
-fn same(a: &Any, b: &Any) -> bool {
-    if let (Ok(x), Ok(y)) = (a.get::<Array>(), b.get::<Array>()) {
-        return x.len() == y.len() && x.iter().zip(y.iter()).all(|(x, y)| same(&x, &y));
-    }
-    if let (Ok(x), Ok(y)) = (a.get::<Map>(), b.get::<Map>()) {
-        let pairs = x.iter().zip(y.iter());
-        return x.len() == y.len() && pairs.into_iter().all(|((k, v), (l, w))| same(&k, &l) && same(&v, &w));
-    }
-    if let (Ok(x), Ok(y)) = (a.get::<Shape>(), b.get::<Shape>()) {
-        return x == y;
-    }
-    if let (Ok(x), Ok(y)) = (a.get::<Tensor>(), b.get::<Tensor>()) {
-        let (x, y) = (x.view(), y.view());
-        return x.dtype() == y.dtype()
-            && x.shape() == y.shape()
-            && x.to_bytes().unwrap() == y.to_bytes().unwrap();
-    }
-    a == b
-}
 
 #[test]
 fn every_value_goes_out_and_in() {
     let corpus = anyfn_conformance::load().unwrap();
     assert!(corpus.values.len() > 50);
-    let (echo, apply) = (registry::get("testing.echo").unwrap(), registry::get("testing.apply").unwrap());
-    let mut failed = Vec::new();
-    for case in &corpus.values {
-        let value = make(&case.value).unwrap();
-        let out = echo.call((&value,)).unwrap();
-        let back = apply.call((callback("echo"), &value)).unwrap();
-        if !same(&out, &value) || !same(&back, &value) {
-            failed.push((&case.name, out, back));
-        }
-    }
+    let failed: Vec<_> = corpus.values.iter().filter_map(|case| run::value(case).err()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
@@ -135,28 +16,6 @@ fn every_value_goes_out_and_in() {
 fn every_call_gives_what_the_corpus_says() {
     let corpus = anyfn_conformance::load().unwrap();
     assert!(corpus.calls.len() > 50);
-    let mut failed = Vec::new();
-    for case in &corpus.calls {
-        let function = global(&case.function).unwrap();
-        let mut scope = Scope::new();
-        for (name, value) in &case.bindings {
-            scope.insert(name.clone(), make_in(value, &scope).unwrap_or_else(|e| panic!("{}: {e}", case.name)));
-        }
-        let make = |value: &Value| make_in(value, &scope).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        let args: Vec<Any> = case.args.iter().map(make).collect();
-        let named: Vec<(&str, Any)> =
-            case.named.iter().map(|(name, value)| (name.as_str(), make(value))).collect();
-        let got = function.call_named(&args[..], &named);
-        let ok = match (&case.outcome, &got) {
-            (Outcome::Value(expected), Ok(got)) => same(&make(expected), got),
-            (Outcome::Error { kind, message }, Err(got)) => got.kind() == kind && got.message() == message,
-            _ => false,
-        };
-        if !ok {
-            failed.push((&case.name, got));
-        }
-        let alive = registry::get("testing.echo").unwrap().call((1,)).unwrap();
-        assert_eq!(alive.get::<i64>().unwrap(), 1);
-    }
+    let failed: Vec<_> = corpus.calls.iter().filter_map(|case| run::call(case).err()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }

@@ -1,26 +1,19 @@
 //! Builds the `anyfn` command for AArch64 boards, on which it serves sessions. Tests run the command in an
 //! emulator.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::paths;
 use crate::process::{Cmd, which};
 use crate::result::Result;
 use crate::runner::Run;
+use crate::system_rust;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64-static";
 /// Folder that contains the C library for AArch64, which programs in the emulator load.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
-
-/// Path of the Cargo that the system's package manager installs. It comes with the sources of the standard
-/// library, from which it can build the library for AArch64.
-const SYSTEM_CARGO: &str = "/usr/bin/cargo";
-const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
-
-/// Minimum minor version of the compiler at [`SYSTEM_RUSTC`]: 95 means Rust 1.95.
-const MINOR: u32 = 95;
 
 /// Origin of the standard library for AArch64.
 enum Library {
@@ -34,11 +27,7 @@ fn library() -> Option<Library> {
     if has_library() {
         return Some(Library::Installed);
     }
-    let version = Cmd::new(SYSTEM_RUSTC).arg("--version").output().ok()?;
-    let minor = version.strip_prefix("rustc 1.")?.split('.').next()?.parse::<u32>().ok()?;
-    let sources = Path::new("/usr/lib/rustlib/src/rust/library/std/Cargo.toml");
-    let is_there = minor >= MINOR && sources.exists() && Path::new(SYSTEM_CARGO).exists();
-    is_there.then_some(Library::Built)
+    system_rust::is_there().then_some(Library::Built)
 }
 
 /// Returns true if the standard library for AArch64 is installed with the Rust compiler.
@@ -72,11 +61,7 @@ pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     let words = format!("build --profile {profile} -p anyfn-cli --target {TARGET}");
     let cargo = match library() {
         Some(Library::Installed) => Cmd::new("cargo").words(&words),
-        _ => Cmd::new(SYSTEM_CARGO)
-            .words(&words)
-            .arg("-Zbuild-std=std,panic_unwind")
-            .env("RUSTC", SYSTEM_RUSTC)
-            .env("RUSTC_BOOTSTRAP", "1"),
+        _ => system_rust::cargo(&words).arg("-Zbuild-std=std,panic_unwind"),
     };
     run.cmd(
         cargo

@@ -19,6 +19,8 @@ mod python_tests;
 mod result;
 mod runner;
 mod steps;
+mod system_rust;
+mod targets;
 mod tidy;
 
 use std::process::ExitCode;

@@ -10,7 +10,7 @@ use crate::packages::Packages;
 use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
-use crate::{board, codegen, dist, examples, paths, planted, python, python_tests, tidy};
+use crate::{board, codegen, dist, examples, paths, planted, python, python_tests, system_rust, targets, tidy};
 
 /// Paths of all Rust sources.
 const ALL_RUST: &[&str] = &[
@@ -52,6 +52,8 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// Inputs of the check of the public API: the sources of the public items of the crate `anyfn`, and the list
 /// with which these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
+
+const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", ".x/setup"];
 
 /// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
@@ -189,6 +191,22 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(no_peer)
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/dist.rs", ".x/setup"]),
+        Step::new("runtime for 32 bits", targets::check)
+            .skip_if(system_rust::unavailable)
+            .packages(&["anyfn-reflect", "anyfn-core"])
+            .inputs(TARGETS),
+        Step::new("conformance, 32-bit arm", targets::arm)
+            .needs_member("conformance")
+            .skip_if(system_rust::unavailable)
+            .skip_if(targets::no_arm)
+            .packages(&["anyfn-conformance"])
+            .inputs(TARGETS),
+        Step::new("conformance, webassembly", targets::web)
+            .needs_member("conformance/web")
+            .skip_if(system_rust::unavailable)
+            .skip_if(targets::no_web)
+            .packages(&["anyfn-conformance-web"])
+            .inputs(TARGETS),
         Step::in_parts(
             "conformance, python",
             || python_tests::parts(|file| file.name == python_tests::CORPUS),

@@ -97,6 +97,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-hosts", &PROGRAM),
     ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
+    ("anyfn-conformance-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance"]),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),
     ("anyfn-public-api", &["anyfn-skip"]),

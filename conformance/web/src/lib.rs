@@ -1,0 +1,41 @@
+//! The conformance corpus and the runtime as one WebAssembly module, which `run.mjs` runs. A module imports nothing but
+//! functions of its host; here, one that receives text.
+
+use anyfn_conformance::run;
+use anyfn_host as _;
+use anyfn_testing as _;
+
+/// Runs the cases that need neither devices nor threads, and reports each failure to the host. Returns the number of failures, or -1 if
+/// the corpus cannot be read.
+#[unsafe(no_mangle)]
+pub extern "C" fn run_corpus() -> i32 {
+    std::panic::set_hook(Box::new(|panic| report(&panic.to_string())));
+    let corpus = match anyfn_conformance::load_core() {
+        Ok(corpus) => corpus,
+        Err(message) => {
+            report(&message);
+            return -1;
+        }
+    };
+    let calls: Vec<_> = corpus.calls.iter().filter(|case| case.needs.is_none()).collect();
+    let outcomes = corpus.values.iter().map(run::value).chain(calls.iter().map(|case| run::call(case)));
+    let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
+    failed.iter().for_each(|message| report(message));
+    report(&format!("{} values and {} calls, {} failed", corpus.values.len(), calls.len(), failed.len()));
+    i32::try_from(failed.len()).unwrap_or(i32::MAX)
+}
+
+/// Passes a line of text to the host.
+fn report(line: &str) {
+    #[cfg(target_family = "wasm")]
+    {
+        #[link(wasm_import_module = "host")]
+        unsafe extern "C" {
+            fn report(text: *const u8, length: usize);
+        }
+        // SAFETY: the host reads this many bytes at the address during the call.
+        unsafe { report(line.as_ptr(), line.len()) };
+    }
+    #[cfg(not(target_family = "wasm"))]
+    println!("{line}");
+}

@@ -1,0 +1,87 @@
+//! Checks for targets with 32-bit addresses: that the runtime compiles, and that the conformance corpus passes on 32-bit
+//! Arm in an emulator and in a WebAssembly module.
+
+use crate::paths;
+use crate::process::{Cmd, which};
+use crate::result::Result;
+use crate::runner::Run;
+use crate::system_rust;
+
+/// Targets for which the core of the runtime must compile: a page, and boards without an operating system.
+const WITHOUT_SYSTEM: [&str; 3] = [WEB, "thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"];
+
+const WEB: &str = "wasm32-unknown-unknown";
+/// Linkers for WebAssembly that can read what the compiler writes, the preferred one first.
+const WEB_LINKERS: [&str; 3] = ["wasm-ld-22", "wasm-ld-19", "wasm-ld"];
+
+const ARM: &str = "armv7-unknown-linux-gnueabihf";
+const ARM_LINKER: &str = "arm-linux-gnueabihf-gcc";
+const ARM_EMULATOR: &str = "qemu-arm-static";
+/// Folder that contains the C library for 32-bit Arm, which programs in the emulator load.
+const ARM_SYSROOT: &str = "/usr/arm-linux-gnueabihf";
+
+fn cargo(words: &str, target: &str, library: &str) -> Cmd {
+    system_rust::cargo(words)
+        .arg("--target")
+        .arg(target)
+        .arg(format!("-Zbuild-std={library}"))
+        .env("CARGO_TARGET_DIR", paths::target_dir().join("targets"))
+}
+
+/// Compiles the runtime without the standard library for targets without an operating system.
+pub(crate) fn check(run: &Run) -> Result<()> {
+    let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect";
+    WITHOUT_SYSTEM.iter().try_for_each(|target| run.cmd(cargo(words, target, "core,alloc")))
+}
+
+/// Runs the conformance corpus on 32-bit Arm.
+pub(crate) fn arm(run: &Run) -> Result<()> {
+    let words = "test -p anyfn-conformance --test corpus";
+    run.cmd(
+        cargo(words, ARM, "std,panic_unwind,test")
+            .env("CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_LINKER", ARM_LINKER)
+            .env(
+                "CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_RUNNER",
+                format!("{ARM_EMULATOR} -L {ARM_SYSROOT}"),
+            ),
+    )
+}
+
+/// Returns the reason why nothing runs on 32-bit Arm, if any.
+pub(crate) fn no_arm() -> Option<String> {
+    let is_there = which(ARM_LINKER).is_some() && which(ARM_EMULATOR).is_some();
+    (!is_there).then(|| {
+        format!(
+            "no {ARM_LINKER} or no {ARM_EMULATOR} (`apt-get install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
+             qemu-user-static`)"
+        )
+    })
+}
+
+fn web_linker() -> Option<&'static str> {
+    WEB_LINKERS.into_iter().find(|linker| which(linker).is_some())
+}
+
+/// Runs the conformance corpus in a WebAssembly module.
+pub(crate) fn web(run: &Run) -> Result<()> {
+    // The linker leaves out objects of a static library to which nothing refers, and with them the constructors of
+    // registered functions; with link-time optimisation (profile `small`) there is only one object.
+    let words = "build --profile small -p anyfn-conformance-web";
+    run.cmd(
+        cargo(words, WEB, "std,panic_abort")
+            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", web_linker().unwrap_or_default())
+            // Libraries for programs, such as that of the sample functions, are linked as modules, too, where they import
+            // what they call. A missing function of the module with the corpus is found when it starts.
+            .env("RUSTFLAGS", "-Clink-arg=--allow-undefined"),
+    )?;
+    let module = paths::target_dir().join("targets").join(WEB).join("small/anyfn_conformance_web.wasm");
+    run.cmd(Cmd::new("node").arg(paths::root().join("conformance/web/run.mjs")).arg(module))
+}
+
+/// Returns the reason why no WebAssembly module runs, if any.
+pub(crate) fn no_web() -> Option<String> {
+    if which("node").is_none() {
+        return Some("no Node.js (`apt-get install nodejs`)".into());
+    }
+    web_linker().is_none().then(|| "no linker for WebAssembly (`apt-get install lld-19`)".into())
+}
