@@ -4,6 +4,8 @@
 //! On most platforms the linker assembles the entries of a list in one section (`linkme`), and no code runs for that.
 //! The linker for WebAssembly assembles no sections with pointers, but a table of constructors. There each entry
 //! has a constructor that adds it to a chain, and the first use of a list runs the constructors.
+//!
+//! The names of the items in the expansions must not be those of users, because the value of an entry refers to items of theirs.
 
 /// Declares a list. Its method `iter` returns the entries in any order.
 #[cfg(not(target_family = "wasm"))]
@@ -27,7 +29,7 @@ macro_rules! __entry {
         const _: () = {
             #[$crate::__private::linkme::distributed_slice($list)]
             #[linkme(crate = $crate::__private::linkme)]
-            static ENTRY: $type = $value;
+            static __ANYFN_ENTRY: $type = $value;
         };
     };
 }
@@ -50,14 +52,14 @@ macro_rules! __collected {
 macro_rules! __entry {
     ($list:path: $type:ty = $value:expr) => {
         const _: () = {
-            static LINK: $crate::__private::Link<$type> = $crate::__private::Link::new($value);
-            extern "C" fn add() {
-                $list.add(&LINK);
+            static __ANYFN_LINK: $crate::__private::Link<$type> = $crate::__private::Link::new($value);
+            extern "C" fn __anyfn_add() {
+                $list.add(&__ANYFN_LINK);
             }
             #[used]
             // SAFETY: the section holds addresses of functions without arguments, which run before the lists are read.
             #[unsafe(link_section = ".init_array")]
-            static ADD: extern "C" fn() = add;
+            static __ANYFN_ADD: extern "C" fn() = __anyfn_add;
         };
     };
 }
@@ -121,8 +123,14 @@ mod chain {
         }
     }
 
-    /// Runs the constructors of the module once.
+    /// Runs the constructors of the module once, unless it has a C library, whose start has run them.
     fn run_constructors() {
+        #[cfg(target_os = "unknown")]
+        run_once();
+    }
+
+    #[cfg(target_os = "unknown")]
+    fn run_once() {
         unsafe extern "C" {
             /// Function of the linker that runs all constructors. Because it is named here, the linker does not call
             /// it itself at the beginning of each exported function.
@@ -130,8 +138,8 @@ mod chain {
         }
         static HAVE_RUN: AtomicBool = AtomicBool::new(false);
         if !HAVE_RUN.swap(true, Ordering::AcqRel) {
-            // SAFETY: those of this crate allow that they run twice. Others exist only if the module contains C++, whose
-            // host then must not run them itself.
+            // SAFETY: those of this crate allow that they run twice. Others exist only if the module contains C++, and then
+            // the host must not run them itself.
             unsafe { __wasm_call_ctors() };
         }
     }
