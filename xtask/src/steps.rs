@@ -53,7 +53,7 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// with which these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", ".x/setup"];
+const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", "bindings/c", ".x/setup"];
 
 /// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";

@@ -30,12 +30,19 @@ fn cargo(words: &str, target: &str, library: &str) -> Cmd {
 
 /// Compiles the runtime without the standard library for targets without an operating system.
 pub(crate) fn check(run: &Run) -> Result<()> {
-    let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect";
-    WITHOUT_SYSTEM.iter().try_for_each(|target| run.cmd(cargo(words, target, "core,alloc")))
+    let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect -Zwarnings";
+    WITHOUT_SYSTEM
+        .iter()
+        .try_for_each(|target| run.cmd(cargo(words, target, "core,alloc").env("CARGO_BUILD_WARNINGS", "deny")))
 }
 
-/// Runs the conformance corpus on 32-bit Arm.
+/// Checks the layouts of the C header for 32-bit Arm, and runs the conformance corpus there.
 pub(crate) fn arm(run: &Run) -> Result<()> {
+    run.cmd(
+        Cmd::new(ARM_LINKER)
+            .words("-std=c11 -Wall -Wextra -Werror -fsyntax-only -I bindings/c/include")
+            .arg(paths::root().join("bindings/c/tests/layout_check.c")),
+    )?;
     let words = "test -p anyfn-conformance --test corpus";
     run.cmd(
         cargo(words, ARM, "std,panic_unwind,test")

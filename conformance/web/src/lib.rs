@@ -1,11 +1,24 @@
 //! The conformance corpus and the runtime as one WebAssembly module, which `run.mjs` runs. A module imports nothing but
 //! functions of its host; here, one that receives text.
 
+use anyfn::{register, registry};
 use anyfn_conformance::run;
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// Runs the cases that need neither devices nor threads, and reports each failure to the host. Returns the number of failures, or -1 if
+/// Adds two numbers. The name is one that the code generated for an entry might use for itself.
+#[register("web.add")]
+fn add(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+/// Calls a function of this crate, which no other crate names.
+fn own_function() -> Result<(), String> {
+    let sum = registry::get("web.add").and_then(|add| add.call((1, 2))?.get::<i64>());
+    (sum.as_ref().ok() == Some(&3)).then_some(()).ok_or(format!("web.add: {sum:?}"))
+}
+
+/// Runs the cases that need no devices, threads or modules, and reports each failure to the host. Returns the number of failures, or -1 if
 /// the corpus cannot be read.
 #[unsafe(no_mangle)]
 pub extern "C" fn run_corpus() -> i32 {
@@ -19,7 +32,7 @@ pub extern "C" fn run_corpus() -> i32 {
     };
     let calls: Vec<_> = corpus.calls.iter().filter(|case| case.needs.is_none()).collect();
     let outcomes = corpus.values.iter().map(run::value).chain(calls.iter().map(|case| run::call(case)));
-    let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
+    let failed: Vec<String> = outcomes.chain([own_function()]).filter_map(Result::err).collect();
     failed.iter().for_each(|message| report(message));
     report(&format!("{} values and {} calls, {} failed", corpus.values.len(), calls.len(), failed.len()));
     i32::try_from(failed.len()).unwrap_or(i32::MAX)

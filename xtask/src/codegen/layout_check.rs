@@ -30,6 +30,8 @@ const HEAD: &str = "\
 #endif
 #define CHECK_SIZE(type, bytes) CHECK(sizeof(type) == (bytes), \"size of \" #type)
 #define CHECK_OFFSET(type, field, bytes) CHECK(offsetof(type, field) == (bytes), \"offset of \" #type \".\" #field)
+/* A number of bytes on targets of 64 and of 32 bits. */
+#define BYTES(on_64_bits, on_32_bits) (sizeof(void *) == 8 ? (on_64_bits) : (on_32_bits))
 #define CHECK_VALUE(name, value) CHECK((name) == (value), \"value of \" #name)
 
 ";
@@ -37,11 +39,7 @@ const HEAD: &str = "\
 /// Returns the source of the generated layout check.
 pub(crate) fn write() -> String {
     let mut out = String::from(HEAD);
-    out.push_str("#if UINTPTR_MAX == 0xffffffffffffffffu\n");
-    write_layouts(&mut out, |bytes| bytes.on_64_bits);
-    out.push_str("#elif UINTPTR_MAX == 0xffffffffu\n");
-    write_layouts(&mut out, |bytes| bytes.on_32_bits);
-    out.push_str("#endif\n\n");
+    write_layouts(&mut out);
     write_api_table(&mut out);
     out.push('\n');
     for (name, value) in TYPE_INDICES {
@@ -60,17 +58,25 @@ pub(crate) fn write() -> String {
     out
 }
 
-/// Writes the checks of all structs for the targets whose number of bytes `on_target` returns.
-fn write_layouts(out: &mut String, on_target: fn(Bytes) -> usize) {
+/// Writes the checks of all structs.
+fn write_layouts(out: &mut String) {
     for layout in LAYOUTS {
-        line(out, format_args!("CHECK_SIZE({}, {});", layout.name, on_target(layout.size)));
+        line(out, format_args!("CHECK_SIZE({}, {});", layout.name, in_c(layout.size)));
         for (field, offset) in layout.fields {
             for member in c_members(layout.name, field) {
-                let offset = on_target(*offset);
+                let offset = in_c(*offset);
                 line(out, format_args!("CHECK_OFFSET({}, {member}, {offset});", layout.name));
             }
         }
     }
+}
+
+/// Returns the C expression of a number of bytes.
+fn in_c(Bytes { on_64_bits, on_32_bits }: Bytes) -> String {
+    if on_64_bits == on_32_bits {
+        return on_64_bits.to_string();
+    }
+    format!("BYTES({on_64_bits}, {on_32_bits})")
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {

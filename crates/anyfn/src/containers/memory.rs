@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 unsafe extern "C" {
-    fn malloc(size: usize) -> *mut c_void;
+    safe fn malloc(size: usize) -> *mut c_void;
     fn free(data: *mut c_void);
 }
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -34,9 +34,7 @@ mod rust_memory {
         Layout::from_size_align(size.checked_add(HEAD)?, HEAD).ok()
     }
 
-    /// # Safety
-    /// None; the signature is that of the C function.
-    pub(super) unsafe fn malloc(size: usize) -> *mut c_void {
+    pub(super) fn malloc(size: usize) -> *mut c_void {
         let Some(layout) = layout(size) else { return ptr::null_mut() };
         // SAFETY: the size is not zero.
         let head = unsafe { alloc(layout) };
@@ -76,8 +74,8 @@ pub(super) const FREE: Deleter = free;
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
 pub(super) fn allocate(size: usize) -> Result<NonNull<c_void>> {
-    // SAFETY: `malloc` accepts any size. Zero is avoided because `malloc` may return NULL for it.
-    NonNull::new(unsafe { malloc(size.max(1)) }).ok_or_else(|| out_of_memory(size))
+    // Zero is avoided because `malloc` may return NULL for it.
+    NonNull::new(malloc(size.max(1))).ok_or_else(|| out_of_memory(size))
 }
 
 /// Allocates memory for `head` bytes followed by `count` elements of `each` bytes.
