@@ -14,11 +14,12 @@ pub use crate::collected::{Chain, Link};
 pub use crate::convert::Mismatch;
 pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
-pub use crate::registered::{REGISTRATIONS, RegisteredFunction};
+pub use crate::registered::{FunctionDef, REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, FunctionTypes, Names, SafeCall};
 pub use crate::{__collected as collected, __entry as entry};
+pub use crate::{__function_def as function_def, __functions as functions};
 use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
@@ -92,6 +93,16 @@ crate::__collected! {
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
+#[cfg(not(test))]
+crate::__collected! {
+    /// Registrations of types of the runtime without `#[derive(Object)]`. They run before those of [`TYPES`], so that no
+    /// other type takes their keys.
+    pub static RUNTIME_TYPES: [TypeEntry];
+}
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
+#[cfg(test)]
+pub static RUNTIME_TYPES: [TypeEntry; 0] = [];
+
 /// Registers all types of this executable or library in the type table. For `again`, see
 /// [`TypeIndex::define`].
 ///
@@ -100,7 +111,7 @@ pub static TYPES: [TypeEntry; 0] = [];
 /// Using the type that failed is an error, too.
 pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
     let mut result = Ok(());
-    for entry in TYPES.iter() {
+    for entry in RUNTIME_TYPES.iter().chain(TYPES.iter()) {
         // The schema of a field may run user code.
         panics::swallow(|| {
             let defined = (entry.define)(again);
@@ -112,7 +123,7 @@ pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
     result
 }
 
-pub use crate::define::method::{METHODS, MethodCode, MethodDef, TypeMethods, join, joined, signature_text};
+pub use crate::define::method::{METHODS, MethodDef, TypeMethods, join, joined};
 pub use crate::define::{
     ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, CONTENT_HIDDEN, CONTENT_OF_FIELDS, Define,
     Definition, Digest, FieldDef, FieldDefault, FieldType, FieldValue, Fixed, OfBuild, OfType, TypeIndex,
@@ -172,7 +183,7 @@ pub unsafe fn exported_doc(names: &Names, result: *mut TVMFFIAny) -> c_int {
 struct Table {
     infos: Vec<TVMFFIMethodInfo>,
     /// Functions and signatures to which the entries in `infos` point.
-    _functions: Vec<(PackedFunc, Option<crate::String>)>,
+    _functions: Vec<(PackedFunc, crate::String)>,
 }
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
@@ -207,18 +218,16 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
         *count = -1;
         return core::ptr::null();
     }
-    let made = |entry: &RegisteredFunction| {
-        let function = (entry.make)();
-        let signature = function.signature();
-        (function, signature)
+    let made = |entry: &'static RegisteredFunction| {
+        (entry.function.to_function(), crate::String::from(entry.function.signature()))
     };
-    let functions: Vec<(PackedFunc, Option<crate::String>)> = REGISTRATIONS.iter().map(made).collect();
-    let info = |(entry, (function, signature)): (&RegisteredFunction, &(PackedFunc, Option<crate::String>))| {
-        let signature = signature.as_ref().map(|text| TVMFFIByteArray::from_slice(text.as_bytes()));
+    let functions: Vec<(PackedFunc, crate::String)> = REGISTRATIONS.iter().map(made).collect();
+    let info = |(entry, (function, signature)): (&RegisteredFunction, &(PackedFunc, crate::String))| {
+        let names = entry.function.names();
         TVMFFIMethodInfo {
-            name: TVMFFIByteArray::from_slice(entry.name.as_bytes()),
-            doc: TVMFFIByteArray::from_slice(entry.doc.as_bytes()),
-            metadata: signature.unwrap_or(TVMFFIByteArray::EMPTY),
+            name: TVMFFIByteArray::from_slice(names.function.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(names.doc.as_bytes()),
+            metadata: TVMFFIByteArray::from_slice(signature.as_bytes()),
             flags: i64::from(entry.overrides),
             method: *AnyView::from(function.as_object()).as_raw(),
         }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use anyfn_abi::{
     AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
-    TVMFFIFunctionCell, kTVMFFIDLTensorPtr, kTVMFFIFunction, kTVMFFIObjectRValueRef,
+    TVMFFIFunctionCell, TVMFFISafeCallType, kTVMFFIDLTensorPtr, kTVMFFIFunction, kTVMFFIObjectRValueRef,
 };
 
 use crate::args::IntoArgs;
@@ -117,6 +117,10 @@ pub(crate) trait Callable: Send + Sync + 'static {
 }
 
 impl<F> FunctionContent<F> {
+    pub(crate) fn new(safe_call: TVMFFISafeCallType, ext: &'static AnyfnFunctionExt, body: F) -> Self {
+        FunctionContent { cell: TVMFFIFunctionCell { safe_call, cpp_call: core::ptr::null_mut() }, ext, body }
+    }
+
     pub(crate) fn body(&self) -> &F {
         &self.body
     }
@@ -232,11 +236,10 @@ impl PackedFunc {
     }
 
     pub(crate) fn from_callable<C: Callable>(body: C) -> PackedFunc {
-        let content = FunctionContent {
-            cell: TVMFFIFunctionCell { safe_call: safe_call::<C>, cpp_call: core::ptr::null_mut() },
-            ext: const { &C::EXT },
-            body,
-        };
+        Self::from_content(FunctionContent::new(safe_call::<C>, const { &C::EXT }, body))
+    }
+
+    pub(crate) fn from_content<F: 'static>(content: FunctionContent<F>) -> PackedFunc {
         PackedFunc(ObjectBox::allocate(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, content))
     }
 

@@ -24,8 +24,8 @@ use anyfn_abi::{
     TVMFFIMethodInfo, TVMFFIObjectHandle,
 };
 
-use crate::registered::RegisteredFunction;
-use crate::text::{intern, nearest, shorten};
+use crate::registered::{FunctionDef, RegisteredFunction};
+use crate::text::{intern, shorten};
 use crate::typed::Names;
 use crate::{
     Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, error_kind,
@@ -100,11 +100,11 @@ fn refused(name: &str) -> Error {
 
 #[cold]
 fn missing(name: &str) -> Error {
-    let names = list().unwrap_or_default();
-    let near = nearest(name, names.iter().map(StdString::as_str));
-    let name = shorten(name);
-    let near = near.map_or_else(StdString::new, |near| format!("; did you mean {near}?"));
-    Error::untraced(error_kind::VALUE_ERROR, &format!("Cannot find global function {name}{near}"))
+    let described = find("anyfn.missing_function").and_then(|describe| describe.call((name,)).ok());
+    let message = described.and_then(|message| message.get::<StdString>().ok());
+    // Other implementations of the ABI do not have the function.
+    let message = message.unwrap_or_else(|| format!("Cannot find global function {}", shorten(name)));
+    Error::untraced(error_kind::VALUE_ERROR, &message)
 }
 
 /// Returns the names of all global functions, sorted.
@@ -227,11 +227,21 @@ impl Registration<'_> {
 /// # Errors
 /// Returns `RuntimeError` if a name is taken.
 #[doc(hidden)]
-pub fn register_all(entries: &[RegisteredFunction]) -> Result<()> {
+pub fn register_all(entries: &'static [RegisteredFunction]) -> Result<()> {
     entries.iter().try_for_each(|entry| {
-        let function = (entry.make)();
-        Registration { name: entry.name, overrides: entry.overrides, doc: entry.doc }.set(&function)
+        let names = entry.function.names();
+        Registration { name: names.function, overrides: entry.overrides, doc: names.doc }
+            .set(&entry.function.to_function())
     })
+}
+
+/// Registers functions, each under the name that its description contains.
+///
+/// # Errors
+/// Returns `RuntimeError` if a name is taken.
+#[doc(hidden)]
+pub fn register_defs(functions: &'static [FunctionDef]) -> Result<()> {
+    functions.iter().try_for_each(|def| register(def.names().function).set(&def.to_function()))
 }
 
 /// A global function that is looked up at the first use and then cached.

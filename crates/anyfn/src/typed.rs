@@ -179,6 +179,7 @@ impl SafeCall<'_> {
 /// registry::get("doc.blocking.pause")?.call((1,))?;
 /// # Ok::<(), anyfn::Error>(())
 /// ```
+#[derive(Clone, Copy, Debug)]
 pub struct Blocking<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
@@ -216,6 +217,7 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
 /// assert_eq!(read.call((place,))?.get::<i64>()?, 7);
 /// # Ok::<(), anyfn::Error>(())
 /// ```
+#[derive(Clone, Copy, Debug)]
 pub struct Unsafe<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Unsafe<F> {

@@ -1,4 +1,5 @@
-//! Tests that exported functions may have the names of the parameters and variables in the code that `export!` generates.
+//! Tests that functions may have the names of the parameters, variables and functions in the code that `export!` and
+//! `#[register]` generate.
 
 use core::ffi::{c_int, c_void};
 
@@ -28,6 +29,33 @@ anyfn::export! {
     fn doc() -> i64 {
         6
     }
+}
+
+mod registered {
+    /// Returns its argument.
+    #[anyfn::register("names.body")]
+    fn body(handle: i64) -> i64 {
+        handle
+    }
+
+    /// Returns its argument.
+    ///
+    /// # Safety
+    /// None.
+    #[anyfn::register("names.call", unsafe)]
+    unsafe fn call(args: i64) -> i64 {
+        args
+    }
+}
+
+#[test]
+fn registered_functions_have_any_name() {
+    let body = anyfn::registry::get("names.body").unwrap();
+    assert_eq!(body.call((7,)).unwrap().get::<i64>().unwrap(), 7);
+    // SAFETY: the function has no requirements.
+    let call = unsafe { anyfn::registry::get_unsafe("names.call") }.unwrap();
+    assert_eq!(call.call((8,)).unwrap().get::<i64>().unwrap(), 8);
+    assert!(call.is_unsafe() && !body.is_unsafe());
 }
 
 unsafe extern "C" {

@@ -5,7 +5,7 @@ use core::fmt;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::__private::quote;
+use anyfn::__private::{FunctionDef, functions, quote};
 use anyfn::abi::{
     kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
     kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskKwOnly, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
@@ -13,15 +13,14 @@ use anyfn::abi::{
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
 
-use crate::function_table::{packed, typed};
 use crate::{attributes, sentinel, type_table};
 
-/// Registers the global functions that this file implements.
-pub(crate) fn register() -> Result<()> {
-    typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
-    typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
-    packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
-}
+/// The global functions that this file implements.
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi._RegisterFFIInit" ["type_index"] => register_init,
+    "anyfn.RegisterFieldCopy" ["type_index"] => register_copy,
+    "ffi.MakeObjectFromPackedArgs" [] => from_packed_args,
+};
 
 /// Registers a function that makes shallow copies of the objects of a type, under the attribute
 /// `__ffi_shallow_copy__`. The objects must consist of their reflected fields only.

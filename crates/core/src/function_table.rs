@@ -7,9 +7,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::__private::shorten;
+use anyfn::__private::{FunctionDef, shorten};
 use anyfn::abi::kTVMFFIFunction;
-use anyfn::{Any, Args, Error, Names, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, bail};
+use anyfn::{Any, Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::sync::{NameTable, Slot};
 use crate::sys::Mutex;
@@ -84,28 +84,13 @@ pub(crate) fn set(
     Ok(())
 }
 
-/// Registers the Rust function `body` under `name`. Its signature consists of the argument names `args` and the types
-/// of its Rust parameters.
-pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
-    name: &'static str,
-    args: &'static [&'static str],
-    body: F,
-) -> Result<()> {
-    let function: PackedFunc =
-        TypedPackedFunc::named(Names { function: name, args, ..Names::default() }, body).into();
-    set_own(name, function)
-}
-
-/// Registers the Rust function `body`, which takes any arguments, under `name`.
-pub(crate) fn packed(name: &'static str, body: fn(Args<'_>) -> Result<Any>) -> Result<()> {
-    set_own(name, PackedFunc::new(body))
-}
-
-/// Registers a global function that this crate implements.
-fn set_own(name: &str, function: PackedFunc) -> Result<()> {
-    let signature = function.signature();
-    let metadata = signature.as_ref().map_or(&[][..], |text| text.as_bytes());
-    set(name.as_bytes(), function.into_object(), Description { doc: b"", metadata }, false)
+/// Registers global functions that this crate implements.
+pub(crate) fn set_own(functions: &'static [FunctionDef]) -> Result<()> {
+    functions.iter().try_for_each(|def| {
+        let signature = def.signature();
+        let description = Description { doc: b"", metadata: signature.as_bytes() };
+        set(def.names().function.as_bytes(), def.to_function().into_object(), description, false)
+    })
 }
 
 /// Content of a registry entry at the time of [`save`]: function, documentation and metadata.

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::abi::{
     AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIByteArray,
     TVMFFIFunctionCell, TVMFFIMethodInfo, TVMFFIObject, TVMFFISafeCallType,
@@ -18,7 +19,6 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, Unsafe, bail};
 
-use crate::function_table::typed;
 use crate::sys::Mutex;
 use crate::{attributes, sentinel, type_table, unload};
 
@@ -83,13 +83,12 @@ static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
     signature: Some(signature),
 };
 
-/// Registers the global functions through which libraries register their methods and factories.
-pub(crate) fn register() -> Result<()> {
-    const ARGS: &[&str] =
-        &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
-    typed("anyfn.RegisterMethod", ARGS, Unsafe(add))?;
-    typed("anyfn.DefaultFactory", &["type_index", "field", "call"], Unsafe(default_factory))
-}
+/// The global functions through which libraries register their methods and factories.
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "anyfn.RegisterMethod" ["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"]
+        => Unsafe(add),
+    "anyfn.DefaultFactory" ["type_index", "field", "call"] => Unsafe(default_factory),
+};
 
 impl Known {
     fn method(&self) -> &Method {

@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::{Any, Args, Array, Map, Module, OpaquePtr, PackedFunc, Result, String, registry};
 
 use anyfn_core::loader::Mutex;
@@ -21,95 +22,99 @@ use crate::watch::{self, Watch};
 /// Modules that `ffi.ModuleGlobalsAdd` keeps alive until `ffi.ModuleGlobalsRemove` is called for them.
 static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
+static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.ModuleLoadFromFile" [] => |path: &str| load_from_file(path)?.get::<Module>(),
+    "ffi.Module.load_from_file.so" [] => |path: &str, _format: &str| load_library(path),
+    "ffi.ModuleLeases" [] => |m: Module| of(&m)?.leases(),
+    "ffi.ModulePinned" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.pinned().map(String::from)),
+    "ffi.ModuleMapped" [] => mapped,
+    "ffi.ModuleReap" [] => || Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)),
+    "ffi.ModuleIsCurrent" [] => is_current,
+    "ffi.ModuleLookups" [] => || context::lookups() as i64,
+    "ffi.ModuleWatch" [] => watch_file,
+    "ffi.ModuleWatchPoll" [] => |m: Module| watch::of(&m)?.poll(),
+    "ffi.ModuleWatchReload" [] => |m: Module| watch::of(&m)?.reload(),
+    "ffi.ModuleWatchProblem" [] => |m: Module| Ok::<_, anyfn::Error>(watch::of(&m)?.problem().map(String::from)),
+    "ffi.ModuleWatchNewest" [] => |m: Module| watch::of(&m)?.newest(),
+    "ffi.LedgerStart" [] => start_ledger,
+    "ffi.LedgerIsOn" [] => ledger::is_on,
+    "ffi.LiveHandles" [] => |args: Args<'_>| of_module(args, |mapped| Any::new(ledger::list(mapped)?)),
+    "ffi.LiveHandlesText" [] => |args: Args<'_>| of_module(args, |mapped| Any::new(ledger::text(mapped)?)),
+    "ffi.ModuleInspectFile" [] => |path: &str| inspect(path),
+    "ffi.SystemLib" [] => |args: Args<'_>| system_lib(if args.is_empty() { "" } else { args.get::<&str>(0)? }),
+    "ffi.ModuleGetKind" [] => |m: Module| Ok::<_, anyfn::Error>(kind(&of(&m)?)),
+    "ffi.ModuleGetFile" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.file().map(String::from)),
+    "ffi.ModuleGetPropertyMask" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.property_mask()),
+    "ffi.ModuleGetFunction" [] => |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function(name, query_imports) as Result<Option<PackedFunc>>
+    },
+    "ffi.ModuleImplementsFunction" [] => |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.implements(name, query_imports)
+    },
+    "ffi.ModuleListFunctions" [] => |m: Module, query_imports: bool| {
+        Array::<String>::try_from_iter(of(&m)?.function_names(query_imports)?.into_iter().map(String::from))
+    },
+    "ffi.ModuleGetFunctionDoc" [] => |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
+    },
+    "ffi.ModuleGetFunctionMetadata" [] => |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
+    },
+    "ffi.ModuleGetWriteFormats" [] => |m: Module| of(&m)?.write_formats(),
+    "ffi.ModuleWriteToFile" [] => |m: Module, path: &str, format: &str| of(&m)?.write_to_file(path, format),
+    "ffi.ModuleSaveToBytes" [] => |m: Module| of(&m)?.save_to_bytes(),
+    "ffi.ModuleInspectSource" [] => |m: Module, format: &str| of(&m)?.inspect_source(format),
+    "ffi.ModuleCreate" [] => custom::create,
+    "ffi.ModuleGetImports" [] => |m: Module| Array::<Module>::try_from_iter(of(&m)?.imports()),
+    "ffi.ModuleImportModule" [] => |m: Module, other: Module| of(&m)?.import(&other),
+    "ffi.ModuleClearImports" [] => |m: Module| of(&m)?.clear_imports(),
+    "ffi.ModuleGlobalsAdd" [] => keep,
+    "ffi.ModuleGlobalsRemove" [] => no_longer_keep,
+};
+
 /// Registers the global functions through which frontends use modules.
 pub(crate) fn register_globals() -> Result<()> {
-    let of = OwnModule::try_from;
-    let reg = registry::register;
-    reg("ffi.ModuleLoadFromFile").set_body_typed(|path: &str| load_from_file(path)?.get::<Module>())?;
-    reg("ffi.Module.load_from_file.so").set_body_typed(|path: &str, _format: &str| load_library(path))?;
-    reg("ffi.ModuleLeases").set_body_typed(move |m: Module| of(&m)?.leases())?;
-    reg("ffi.ModulePinned")
-        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.pinned().map(String::from)))?;
-    reg("ffi.ModuleMapped").set_body_typed(mapped)?;
-    reg("ffi.ModuleReap")
-        .set_body_typed(|| Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)))?;
-    reg("ffi.ModuleIsCurrent").set_body(|args: Args<'_>| {
-        let path = if args.len() > 1 { args.get::<Option<&str>>(1)? } else { None };
-        Any::new(OwnModule::try_from(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))
-    })?;
-    reg("ffi.ModuleLookups").set_body_typed(|| context::lookups() as i64)?;
-    register_watch()?;
-    register_ledger()?;
-    observe::register()?;
-    reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
-    reg("ffi.SystemLib").set_body(|args: Args<'_>| {
-        let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
-        Any::new(system_lib(prefix)?)
-    })?;
-    reg("ffi.ModuleGetKind").set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(kind(&of(&m)?)))?;
-    reg("ffi.ModuleGetFile")
-        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.file().map(String::from)))?;
-    reg("ffi.ModuleGetPropertyMask")
-        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.property_mask()))?;
-    reg("ffi.ModuleGetFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
-        of(&m)?.function(name, query_imports) as Result<Option<PackedFunc>>
-    })?;
-    reg("ffi.ModuleImplementsFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
-        of(&m)?.implements(name, query_imports)
-    })?;
-    reg("ffi.ModuleListFunctions").set_body_typed(move |m: Module, query_imports: bool| {
-        Array::<String>::try_from_iter(of(&m)?.function_names(query_imports)?.into_iter().map(String::from))
-    })?;
-    reg("ffi.ModuleGetFunctionDoc").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
-        of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
-    })?;
-    reg("ffi.ModuleGetFunctionMetadata").set_body_typed(
-        move |m: Module, name: &str, query_imports: bool| {
-            of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
-        },
-    )?;
-    reg("ffi.ModuleGetWriteFormats").set_body_typed(move |m: Module| of(&m)?.write_formats())?;
-    reg("ffi.ModuleWriteToFile")
-        .set_body_typed(move |m: Module, path: &str, format: &str| of(&m)?.write_to_file(path, format))?;
-    reg("ffi.ModuleSaveToBytes").set_body_typed(move |m: Module| of(&m)?.save_to_bytes())?;
-    reg("ffi.ModuleInspectSource")
-        .set_body_typed(move |m: Module, format: &str| of(&m)?.inspect_source(format))?;
-    reg("ffi.ModuleCreate").set_body(|args: Args<'_>| Any::new(custom::create(args)?))?;
-    reg("ffi.ModuleGetImports")
-        .set_body_typed(move |m: Module| Array::<Module>::try_from_iter(of(&m)?.imports()))?;
-    reg("ffi.ModuleImportModule").set_body_typed(move |m: Module, other: Module| of(&m)?.import(&other))?;
-    reg("ffi.ModuleClearImports").set_body_typed(move |m: Module| of(&m)?.clear_imports())?;
-    reg("ffi.ModuleGlobalsAdd").set_body_typed(|m: Module| {
-        let mut kept = KEPT.lock();
-        if !kept.iter().any(|k| k.as_object().ptr_eq(m.as_object())) {
-            kept.push(m);
-        }
-    })?;
-    reg("ffi.ModuleGlobalsRemove").set_body_typed(|m: Module| {
-        // Released after the lock, because releasing may run any code.
-        let removed: Vec<Module> =
-            KEPT.lock().extract_if(.., |k| k.as_object().ptr_eq(m.as_object())).collect();
-        drop(removed);
-    })?;
+    registry::register_defs(FUNCTIONS)?;
+    registry::register_defs(observe::FUNCTIONS)?;
+    ledger::start_if_asked();
     Ok(())
 }
 
-/// Registers the global functions that start recording live objects (in the ledger) and list the recorded
-/// objects.
-fn register_ledger() -> Result<()> {
-    let reg = registry::register;
-    reg("ffi.LedgerStart").set_body_typed(|| {
-        let ledger = core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>();
-        // SAFETY: a ledger is never freed, and only frontends of this project know what the pointer is.
-        unsafe { OpaquePtr::from_ptr(ledger) }
-    })?;
-    reg("ffi.LedgerIsOn").set_body_typed(ledger::is_on)?;
-    reg("ffi.LiveHandles")
-        .set_body(|args: Args<'_>| of_module(args, |mapped| Any::new(ledger::list(mapped)?)))?;
-    reg("ffi.LiveHandlesText")
-        .set_body(|args: Args<'_>| of_module(args, |mapped| Any::new(ledger::text(mapped)?)))?;
-    ledger::start_if_asked();
-    Ok(())
+fn of(module: &Module) -> Result<OwnModule> {
+    OwnModule::try_from(module)
+}
+
+/// Returns true if the file of a module, or the file whose path is the second argument, is the one that was loaded.
+fn is_current(args: Args<'_>) -> Result<bool> {
+    let path = if args.len() > 1 { args.get::<Option<&str>>(1)? } else { None };
+    Ok(of(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))
+}
+
+/// Creates a module that follows a file and uses its newest build (see `watch.rs`).
+fn watch_file(args: Args<'_>) -> Result<Module> {
+    let callback = |index| if args.len() > index { args.get::<Option<PackedFunc>>(index) } else { Ok(None) };
+    Watch::open(args.get::<&str>(0)?, callback(1)?, callback(2)?)
+}
+
+/// Starts recording live objects (in the ledger) and returns the address of the ledger.
+fn start_ledger() -> OpaquePtr {
+    let ledger = core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>();
+    // SAFETY: a ledger is never freed, and only frontends of this project know what the pointer is.
+    unsafe { OpaquePtr::from_ptr(ledger) }
+}
+
+fn keep(module: Module) {
+    let mut kept = KEPT.lock();
+    if !kept.iter().any(|one| one.as_object().ptr_eq(module.as_object())) {
+        kept.push(module);
+    }
+}
+
+fn no_longer_keep(module: Module) {
+    // Released after the lock, because releasing may run any code.
+    let removed: Vec<Module> =
+        KEPT.lock().extract_if(.., |one| one.as_object().ptr_eq(module.as_object())).collect();
+    drop(removed);
 }
 
 /// Calls `body` with the library of the module in `args`, or with `None` if `args` is empty. Returns an error
@@ -123,22 +128,6 @@ fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<A
         Some(mapped) => body(Some(mapped)),
         None => anyfn::bail!("RuntimeError", "the module was not loaded from a library file"),
     }
-}
-
-/// Registers the global functions for modules that follow a file and use its newest build (see `watch.rs`).
-fn register_watch() -> Result<()> {
-    let reg = registry::register;
-    reg("ffi.ModuleWatch").set_body(|args: Args<'_>| {
-        let callback = |index| {
-            if args.len() > index { args.get::<Option<PackedFunc>>(index) } else { Ok(None) }
-        };
-        Any::new(Watch::open(args.get::<&str>(0)?, callback(1)?, callback(2)?)?)
-    })?;
-    reg("ffi.ModuleWatchPoll").set_body_typed(|m: Module| watch::of(&m)?.poll())?;
-    reg("ffi.ModuleWatchReload").set_body_typed(|m: Module| watch::of(&m)?.reload())?;
-    reg("ffi.ModuleWatchProblem")
-        .set_body_typed(|m: Module| Ok::<_, anyfn::Error>(watch::of(&m)?.problem().map(String::from)))?;
-    reg("ffi.ModuleWatchNewest").set_body_typed(|m: Module| watch::of(&m)?.newest())
 }
 
 /// Returns a description of each mapped library: its path, its leases and, if it is pinned, the reason.

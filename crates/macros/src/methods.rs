@@ -141,7 +141,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
     let cfg = function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     let (names, checks) = arguments.names(&quote!(NAME), &doc);
     let body = if options.blocking { quote!(__p::Blocking(This::#ident)) } else { quote!(This::#ident) };
-    let (is_init, blocking) = (options.init, options.blocking);
+    let is_init = options.init;
     Ok(quote! {
         #(#cfg)*
         {
@@ -149,29 +149,11 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
             const LOCAL: &str = #name;
             const JOINED: [u8; KEY.len() + 1 + LOCAL.len()] = __p::join(KEY, LOCAL);
             const NAME: &str = __p::joined(&JOINED);
-            const NAMES: __p::Names = #names;
-
-            unsafe extern "C" fn call(
-                handle: *mut ::core::ffi::c_void,
-                args: *const ::anyfn::abi::TVMFFIAny,
-                num_args: i32,
-                result: *mut ::anyfn::abi::TVMFFIAny,
-            ) -> ::core::ffi::c_int {
-                // SAFETY: the caller passes what the ABI promises for a call of this function.
-                #[allow(clippy::undocumented_unsafe_blocks)]
-                unsafe { __p::call_exported(&NAMES, #body, __p::SafeCall::new(call, handle), args, num_args, result) }
-            }
-
             __p::MethodDef {
                 name: LOCAL,
-                doc: #doc,
+                function: __p::function_def!(#names, #body),
                 is_static: #is_static,
                 is_init: #is_init,
-                blocking: #blocking,
-                // SAFETY: `call` relies only on what the ABI promises, and uses its first argument only to call itself.
-                #[allow(clippy::undocumented_unsafe_blocks)]
-                call: unsafe { __p::MethodCode::new(call) },
-                signature: || __p::signature_text(&NAMES, #body),
             }
         }
     })

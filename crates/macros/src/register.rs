@@ -46,7 +46,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     let doc = doc(&function.attrs);
     let (names, checks) = arguments.names(&name, &doc);
     let (wrapper, mut body) = match is_unsafe {
-        true => (wrapper(&function)?, quote!(::anyfn::Unsafe(call))),
+        true => (wrapper(&function)?, quote!(::anyfn::Unsafe(__anyfn_safe))),
         false if function.sig.unsafety.is_some() => {
             let text = "an `unsafe fn` must be registered with #[register(\"name\", unsafe)]";
             return Err(syn::Error::new_spanned(&function.sig, text));
@@ -63,17 +63,15 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
             #wrapper
             ::anyfn::__private::entry!(::anyfn::__private::REGISTRATIONS: ::anyfn::__private::RegisteredFunction =
                 ::anyfn::__private::RegisteredFunction {
-                    name: #name,
+                    function: ::anyfn::__private::function_def!(#names, #body),
                     overrides: #overrides,
-                    doc: #doc,
-                    make: || ::anyfn::TypedPackedFunc::named(#names, #body).into(),
                 });
         };
     })
 }
 
-/// Generates a safe function `call` that passes its arguments on to an `unsafe fn`. Only the registration,
-/// which marks the function as unsafe, refers to `call`.
+/// Generates a safe function that passes its arguments on to an `unsafe fn`. Only the registration, which marks the
+/// function as unsafe, refers to it.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {
@@ -81,7 +79,7 @@ fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
                     callers must guarantee";
         return Err(syn::Error::new_spanned(&function.sig, text));
     }
-    let ident = core::mem::replace(&mut signature.ident, Ident::new("call", Span::call_site()));
+    let ident = core::mem::replace(&mut signature.ident, Ident::new("__anyfn_safe", Span::call_site()));
     let mut names = Vec::new();
     for (index, argument) in signature.inputs.iter_mut().enumerate() {
         if let FnArg::Typed(argument) = argument {
@@ -125,9 +123,9 @@ mod tests {
         let read = quote! { unsafe fn read((a, b): (i64, i64)) -> u8 { 0 } };
         let out = expand(quote! { "my.read", unsafe, blocking }, read).unwrap().to_string();
         for part in [
-            "fn call (arg0 : (i64 , i64)) -> u8",
+            "fn __anyfn_safe (arg0 : (i64 , i64)) -> u8",
             "unsafe { read (arg0) }",
-            "Blocking (:: anyfn :: Unsafe (call))",
+            "Blocking (:: anyfn :: Unsafe (__anyfn_safe))",
         ] {
             assert!(out.contains(part), "{part} in {out}");
         }

@@ -687,12 +687,28 @@ ANYFN_MUST_USE static inline int anyfn_find_global(const char* name, TVMFFIObjec
   return TVMFFIFunctionGetGlobal(&bytes, out);
 }
 
+/** Raises `ValueError` for a global function that does not exist. Always returns -1. */
+static inline int anyfn_raise_missing(const char* name) {
+  TVMFFIObjectHandle describe = NULL;
+  TVMFFIAny argument = anyfn_str(name), message = anyfn_none();
+  TVMFFIByteArray text;
+  if (anyfn_find_global("anyfn.missing_function", &describe)) return -1;
+  if (describe != NULL && anyfn_call(describe, &argument, 1, &message) == 0 && anyfn_get_str(&message, &text)) {
+    (void)anyfn_raise("ValueError", "%.*s", (int)text.size, text.data);
+  } else {
+    (void)anyfn_raise("ValueError", "Cannot find global function %s", name);
+  }
+  anyfn_release(&message);
+  if (describe != NULL) anyfn_release_object(describe);
+  return -1;
+}
+
 /** Looks up a global function. `*out` is owned by the caller. Raises `ValueError` if the function does not exist. */
 ANYFN_MUST_USE static inline int anyfn_get_global(const char* name, TVMFFIObjectHandle* out) {
   TVMFFIObjectHandle function = NULL;
   if (anyfn_find_global(name, &function)) return -1;
   if (function == NULL) {
-    (void)anyfn_raise("ValueError", "Cannot find global function %s", name);
+    (void)anyfn_raise_missing(name);
     return -1;
   }
   *out = function;

@@ -7,15 +7,14 @@
 use core::any::TypeId;
 use core::ffi::c_void;
 
-use alloc::string::String as StdString;
-
 use anyfn_abi::{
     TVMFFIByteArray, TVMFFIFunctionCreate, TVMFFIMethodInfo, TVMFFISafeCallType, TVMFFITypeRegisterAttr,
     TVMFFITypeRegisterMethod, kTVMFFIFieldFlagBitMaskIsStaticMethod,
 };
 
 use super::{Define, checked, ignore};
-use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
+use crate::registered::FunctionDef;
+use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, registry};
 
 /// Methods of one `impl` block with the attribute `#[methods]`.
 pub struct TypeMethods {
@@ -38,36 +37,12 @@ pub static METHODS: [TypeMethods; 0] = [];
 pub struct MethodDef {
     /// Name of the method.
     pub name: &'static str,
-    /// Documentation of the method.
-    pub doc: &'static str,
+    /// The function. Its name is that of the type and that of the method, joined by a dot.
+    pub function: FunctionDef,
     /// True if the method is called without an object.
     pub is_static: bool,
     /// True if the method is the constructor.
     pub is_init: bool,
-    /// True if the method may run for a long time or block.
-    pub blocking: bool,
-    /// C function that implements the method.
-    pub call: MethodCode,
-    /// Function that returns the signature of the method as JSON.
-    pub signature: fn() -> StdString,
-}
-
-/// The C function of a method.
-#[derive(Clone, Copy)]
-pub struct MethodCode(TVMFFISafeCallType);
-
-impl MethodCode {
-    /// Wraps a C function that works with any first argument, the context pointer.
-    ///
-    /// ```compile_fail,E0133
-    /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);
-    /// ```
-    ///
-    /// # Safety
-    /// `call` must meet the ABI's requirements for functions, for any first argument and on any thread.
-    pub const unsafe fn new(call: TVMFFISafeCallType) -> MethodCode {
-        MethodCode(call)
-    }
 }
 
 /// Returns the key of a type and the name of a method, joined by a dot. `LEN` must be the length of the result in
@@ -95,12 +70,6 @@ pub const fn joined(bytes: &'static [u8]) -> &'static str {
         Ok(text) => text,
         Err(_) => "",
     }
-}
-
-/// Returns the signature of a method as JSON.
-#[must_use]
-pub fn signature_text<S, F: PackableFn<S>>(names: &typed::Names, _function: F) -> StdString {
-    typed::signature_json(names, F::TYPES, F::UNSAFE)
 }
 
 /// Returns the methods of the type `T` in all its `#[methods]` blocks.
@@ -133,29 +102,29 @@ pub(super) fn tell<T: Define>(type_index: i32) {
 
 impl MethodDef {
     fn register(&self, type_index: i32, register: &PackedFunc) -> Result<()> {
-        let signature = (self.signature)();
+        let (doc, signature) = (self.function.names().doc, self.function.signature());
         // SAFETY: this is the address of a method in this library; the runtime drops it before the library is
         // unmapped.
-        let call = unsafe { OpaquePtr::from_ptr(self.call.0 as *mut c_void) };
-        let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.blocking);
-        let args = (type_index, self.name, self.doc, &*signature, call, is_static, is_init, blocking);
+        let call = unsafe { OpaquePtr::from_ptr(self.function.code() as *mut c_void) };
+        let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.function.is_blocking());
+        let args = (type_index, self.name, doc, &*signature, call, is_static, is_init, blocking);
         register.call(args).map(drop)
     }
 
     /// Registers the method in a runtime that is another implementation of the ABI. Such a runtime never unmaps
     /// libraries, so the address of the method stays valid.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
-        let function = function_of(self.call.0)?;
+        let function = function_of(self.function.code())?;
         let view = AnyView::from(function.as_object());
         if self.is_init {
             let name = TVMFFIByteArray::from_slice(b"__ffi_init__");
             // SAFETY: the name and the value are borrowed for the call.
             return checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, view.as_raw()) });
         }
-        let signature = (self.signature)();
+        let signature = self.function.signature();
         let info = TVMFFIMethodInfo {
             name: TVMFFIByteArray::from_slice(self.name.as_bytes()),
-            doc: TVMFFIByteArray::from_slice(self.doc.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(self.function.names().doc.as_bytes()),
             metadata: TVMFFIByteArray::from_slice(signature.as_bytes()),
             flags: if self.is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
             method: *view.as_raw(),

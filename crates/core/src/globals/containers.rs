@@ -5,9 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::{
-    Any, AnyView, Array, Device, Dict, Error, FromArg, List, Map, Mismatch, ObjectRef, PackedFunc, Result,
-    Schema, Tensor, TypedPackedFunc, registry,
+    Any, AnyView, Args, Array, Device, Dict, Error, FromArg, List, Map, Mismatch, ObjectRef, PackedFunc,
+    Result, Schema, Tensor, TypedPackedFunc,
 };
 use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
@@ -40,101 +41,82 @@ exact! {
     AnyDict = Dict, kTVMFFIDict, "ffi.Dict";
 }
 
-/// Registers the global functions that this file implements.
-pub(crate) fn register() -> Result<()> {
-    arrays()?;
-    lists()?;
-    maps()?;
-    dicts()?;
-    registry::register("ffi.ContainerFindFirstNonCPUDevice").set_body_typed(first_device_but_cpu)
-}
-
-fn arrays() -> Result<()> {
-    registry::register("ffi.Array")
-        .set_body(|args| Ok(Array::<Any>::try_from_iter(args.as_slice().iter().copied())?.into()))?;
-    registry::register("ffi.ArrayGetItem")
-        .set_body_typed(|array: AnyArray, index: i64| array.0.get(element(index, array.0.len())?))?;
-    registry::register("ffi.ArraySize").set_body_typed(|array: AnyArray| array.0.len())?;
-    registry::register("ffi.ArrayContains")
-        .set_body_typed(|array: AnyArray, value: Any| array.0.contains(&value))
-}
-
-fn lists() -> Result<()> {
-    registry::register("ffi.List")
-        .set_body(|args| Ok(List::<Any>::try_from_iter(args.as_slice().iter().copied())?.into()))?;
-    registry::register("ffi.ListGetItem")
-        .set_body_typed(|list: AnyList, index: i64| list.0.get(signed(index, &list.0, out_of_bounds)?))?;
-    registry::register("ffi.ListSize").set_body_typed(|list: AnyList| list.0.len())?;
-    registry::register("ffi.ListContains")
-        .set_body_typed(|list: AnyList, value: Any| list.0.contains(&value))?;
-    registry::register("ffi.ListSetItem").set_body_typed(|list: List, index: i64, value: Any| {
+/// The global functions that this file implements.
+pub(super) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.Array" [] => array,
+    "ffi.ArrayGetItem" [] => |array: AnyArray, index: i64| array.0.get(element(index, array.0.len())?),
+    "ffi.ArraySize" [] => |array: AnyArray| array.0.len(),
+    "ffi.ArrayContains" [] => |array: AnyArray, value: Any| array.0.contains(&value),
+    "ffi.List" [] => list,
+    "ffi.ListGetItem" [] => |list: AnyList, index: i64| list.0.get(signed(index, &list.0, out_of_bounds)?),
+    "ffi.ListSize" [] => |list: AnyList| list.0.len(),
+    "ffi.ListContains" [] => |list: AnyList, value: Any| list.0.contains(&value),
+    "ffi.ListSetItem" [] => |list: List, index: i64, value: Any| {
         list.set(signed(index, &list, out_of_bounds)?, value)
-    })?;
-    registry::register("ffi.ListAppend").set_body_typed(|list: List, value: Any| list.push(value))?;
-    registry::register("ffi.ListInsert").set_body_typed(|list: List, index: i64, value: Any| {
+    },
+    "ffi.ListAppend" [] => |list: List, value: Any| list.push(value),
+    "ffi.ListInsert" [] => |list: List, index: i64, value: Any| {
         list.insert(signed(index, &list, out_of_positions)?, value)
-    })?;
-    registry::register("ffi.ListPop")
-        .set_body_typed(|list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?))?;
-    registry::register("ffi.ListErase")
-        .set_body_typed(|list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?).map(drop))?;
-    registry::register("ffi.ListEraseRange").set_body_typed(|list: List, start: i64, end: i64| {
+    },
+    "ffi.ListPop" [] => |list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?),
+    "ffi.ListErase" [] => |list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?).map(drop),
+    "ffi.ListEraseRange" [] => |list: List, start: i64, end: i64| {
         if start == end {
             return Ok(());
         }
         replace_range(&list, start, end, Vec::new())
-    })?;
-    registry::register("ffi.ListReplaceSlice").set_body_typed(
-        |list: List, start: i64, end: i64, values: List| {
-            // Copied first, because both may be the same List.
-            replace_range(&list, start, end, values.snapshot())
-        },
-    )?;
-    registry::register("ffi.ListReserve").set_body_typed(|list: List, capacity: i64| {
+    },
+    // The values are copied first, because both may be the same List.
+    "ffi.ListReplaceSlice" [] => |list: List, start: i64, end: i64, values: List| {
+        replace_range(&list, start, end, values.snapshot())
+    },
+    "ffi.ListReserve" [] => |list: List, capacity: i64| {
         usize::try_from(capacity).map_or(Ok(()), |capacity| list.reserve(capacity))
-    })?;
-    registry::register("ffi.ListReverse").set_body_typed(|list: List| list.reverse())?;
-    registry::register("ffi.ListClear").set_body_typed(|list: List| list.clear())
-}
-
-fn maps() -> Result<()> {
-    registry::register("ffi.Map").set_body(|args| {
-        let mut map = Map::<Any, Any>::new();
-        for (key, value) in pairs(args.as_slice())? {
-            map.insert(key.to_owned(), value.to_owned())?;
-        }
-        Ok(map.into())
-    })?;
-    registry::register("ffi.MapSize").set_body_typed(|map: AnyMap| map.0.len())?;
-    registry::register("ffi.MapGetItem").set_body_typed(|map: AnyMap, key: Any| map.0.at(&key))?;
-    registry::register("ffi.MapCount")
-        .set_body_typed(|map: AnyMap, key: Any| map.0.contains_key(&key).map(i64::from))?;
-    registry::register("ffi.MapGetItemOrMissing")
-        .set_body_typed(|map: AnyMap, key: Any| or_missing(map.0.get(&key)?))?;
-    registry::register("ffi.MapForwardIterFunctor").set_body_typed(|map: AnyMap| {
+    },
+    "ffi.ListReverse" [] => |list: List| list.reverse(),
+    "ffi.ListClear" [] => |list: List| list.clear(),
+    "ffi.Map" [] => map,
+    "ffi.MapSize" [] => |map: AnyMap| map.0.len(),
+    "ffi.MapGetItem" [] => |map: AnyMap, key: Any| map.0.at(&key),
+    "ffi.MapCount" [] => |map: AnyMap, key: Any| map.0.contains_key(&key).map(i64::from),
+    "ffi.MapGetItemOrMissing" [] => |map: AnyMap, key: Any| or_missing(map.0.get(&key)?),
+    "ffi.MapForwardIterFunctor" [] => |map: AnyMap| {
         iterate(map.0.iter_any().map(|(key, value)| (key.clone(), value.clone())).collect())
-    })
+    },
+    "ffi.Dict" [] => dict,
+    "ffi.DictSize" [] => |dict: AnyDict| dict.0.len(),
+    "ffi.DictGetItem" [] => |dict: AnyDict, key: Any| dict.0.at(&key),
+    "ffi.DictCount" [] => |dict: AnyDict, key: Any| dict.0.contains_key(&key).map(i64::from),
+    "ffi.DictGetItemOrMissing" [] => |dict: AnyDict, key: Any| or_missing(dict.0.get(&key)?),
+    "ffi.DictSetItem" [] => |dict: Dict, key: Any, value: Any| dict.insert(key, value).map(drop),
+    "ffi.DictErase" [] => |dict: Dict, key: Any| dict.remove(&key).map(drop),
+    "ffi.DictClear" [] => |dict: Dict| dict.clear(),
+    "ffi.DictForwardIterFunctor" [] => |dict: AnyDict| iterate(dict.0.snapshot()),
+    "ffi.ContainerFindFirstNonCPUDevice" [] => first_device_but_cpu,
+};
+
+fn array(args: Args<'_>) -> Result<Array> {
+    Array::try_from_iter(args.as_slice().iter().copied())
 }
 
-fn dicts() -> Result<()> {
-    registry::register("ffi.Dict").set_body(|args| {
-        let dict = Dict::<Any, Any>::new();
-        for (key, value) in pairs(args.as_slice())? {
-            dict.insert(key.to_owned(), value.to_owned())?;
-        }
-        Ok(dict.into())
-    })?;
-    registry::register("ffi.DictSize").set_body_typed(|dict: AnyDict| dict.0.len())?;
-    registry::register("ffi.DictGetItem").set_body_typed(|dict: AnyDict, key: Any| dict.0.at(&key))?;
-    registry::register("ffi.DictCount")
-        .set_body_typed(|dict: AnyDict, key: Any| dict.0.contains_key(&key).map(i64::from))?;
-    registry::register("ffi.DictGetItemOrMissing")
-        .set_body_typed(|dict: AnyDict, key: Any| or_missing(dict.0.get(&key)?))?;
-    registry::register("ffi.DictSetItem")
-        .set_body_typed(|dict: Dict, key: Any, value: Any| dict.insert(key, value).map(drop))?;
-    registry::register("ffi.DictErase").set_body_typed(|dict: Dict, key: Any| dict.remove(&key).map(drop))?;
-    registry::register("ffi.DictClear").set_body_typed(|dict: Dict| dict.clear())?;
-    registry::register("ffi.DictForwardIterFunctor").set_body_typed(|dict: AnyDict| iterate(dict.0.snapshot()))
+fn list(args: Args<'_>) -> Result<List> {
+    List::try_from_iter(args.as_slice().iter().copied())
+}
+
+fn map(args: Args<'_>) -> Result<Map> {
+    let mut map = Map::<Any, Any>::new();
+    for (key, value) in pairs(args.as_slice())? {
+        map.insert(key.to_owned(), value.to_owned())?;
+    }
+    Ok(map)
+}
+
+fn dict(args: Args<'_>) -> Result<Dict> {
+    let dict = Dict::<Any, Any>::new();
+    for (key, value) in pairs(args.as_slice())? {
+        dict.insert(key.to_owned(), value.to_owned())?;
+    }
+    Ok(dict)
 }
 
 /// Converts an index of `list` to an unsigned one, or returns `error` if the index is negative. The upper

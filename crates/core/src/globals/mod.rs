@@ -3,39 +3,45 @@
 //! Names, behaviour and error messages are those of the ABI.
 
 mod containers;
+mod missing;
 mod python_class;
 
 use core::ffi::c_void;
 
 use alloc::vec::Vec;
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::abi::TVMFFISafeCallType;
 use anyfn::{
     Any, Args, Bytes, Map, OpaquePtr, PackedFunc, Result, Shape, String, TypedPackedFunc, Unsafe, bail,
 };
 
-use crate::function_table::{self, packed, typed};
-use crate::{construct, extern_function, libraries, method, record, sentinel, type_table};
+use crate::{construct, extern_function, function_table, libraries, method, record, sentinel, type_table};
+
+static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.FunctionListGlobalNamesFunctor" [] => list_names,
+    "ffi.FunctionRemoveGlobal" ["name"] => |name: &str| function_table::remove(name.as_bytes()),
+    "ffi.FunctionFromExternC" ["self", "safe_call", "deleter"] => Unsafe(from_extern_c),
+    "ffi.FunctionCallNamed" ["f", "args", "kwargs"] => call_named,
+    "ffi.GetGlobalFuncMetadata" ["name"] => |name: &str| function_table::metadata(name.as_bytes()),
+    "anyfn.missing_function" ["name"] => missing::message,
+    "ffi.String" ["value"] => |value: String| value,
+    "ffi.Bytes" ["value"] => |value: Bytes| value,
+    "ffi.Shape" [] => shape,
+    "ffi.GetInvalidObject" [] => sentinel::missing,
+    "ffi.GetKwargsObject" [] => sentinel::kwargs,
+    "ffi.GetRegisteredTypeKeys" [] => type_keys,
+    "anyfn.live_objects" [] => live_objects,
+};
 
 /// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
-    typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
-    typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| function_table::remove(name.as_bytes()))?;
-    typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], Unsafe(from_extern_c))?;
-    typed("ffi.FunctionCallNamed", &["f", "args", "kwargs"], call_named)?;
-    typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| function_table::metadata(name.as_bytes()))?;
-    typed("ffi.String", &["value"], |value: String| value)?;
-    typed("ffi.Bytes", &["value"], |value: Bytes| value)?;
-    packed("ffi.Shape", shape)?;
-    typed("ffi.GetInvalidObject", &[], sentinel::missing)?;
-    typed("ffi.GetKwargsObject", &[], sentinel::kwargs)?;
-    typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
-    typed("anyfn.live_objects", &[], live_objects)?;
-    construct::register()?;
-    python_class::register()?;
-    record::register()?;
-    method::register()?;
-    containers::register()?;
+    function_table::set_own(FUNCTIONS)?;
+    function_table::set_own(construct::FUNCTIONS)?;
+    function_table::set_own(python_class::FUNCTIONS)?;
+    function_table::set_own(record::FUNCTIONS)?;
+    function_table::set_own(method::FUNCTIONS)?;
+    function_table::set_own(containers::FUNCTIONS)?;
     libraries::register_globals()
 }
 

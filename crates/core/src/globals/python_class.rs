@@ -10,7 +10,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use anyfn::__private::{
-    CONTENT_ATTRIBUTE, CONTENT_OF_FIELDS, object_created, object_freed, release_content, trampoline,
+    CONTENT_ATTRIBUTE, CONTENT_OF_FIELDS, FunctionDef, functions, object_created, object_freed,
+    release_content, trampoline,
 };
 use anyfn::abi::{
     TVMFFIAny, TVMFFIFieldGetter, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIAny, kTVMFFIBool, kTVMFFIDataType,
@@ -24,16 +25,15 @@ use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};
 
 use crate::construct::register_init;
-use crate::function_table::typed;
 use crate::sys::Mutex;
 use crate::{attributes, type_table};
 
-/// Registers the global functions that this file implements.
-pub(super) fn register() -> Result<()> {
-    typed("ffi.MakeFieldGetter", &["field_type_index"], make_getter)?;
-    typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], Unsafe(make_setter))?;
-    typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], Unsafe(register_class))
-}
+/// The global functions that this file implements.
+pub(super) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.MakeFieldGetter" ["field_type_index"] => make_getter,
+    "ffi.MakeFieldSetter" ["field_type_index", "type_converter", "f_convert"] => Unsafe(make_setter),
+    "ffi._PyClassRegisterTypeAttrColumns" ["type_index", "total_size"] => Unsafe(register_class),
+};
 
 /// Form in which a field is stored in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]

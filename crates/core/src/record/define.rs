@@ -9,7 +9,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use anyfn::__private::{ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, quote, type_word};
+use anyfn::__private::{
+    ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, FunctionDef, functions, quote, type_word,
+};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
@@ -23,7 +25,6 @@ use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 use super::{Field, HEADER, Layout, NATIVE_ALIGN};
 use crate::attributes;
 use crate::construct::register_init;
-use crate::function_table::typed;
 use crate::sys::Mutex;
 use crate::type_table::{self, NewType};
 
@@ -40,10 +41,10 @@ const TAKEN: i64 = {
     all & !(DEFAULT | FACTORY | SETTER_IS_FUNCTION | anyfn::abi::kTVMFFIFieldFlagBitMaskIsStaticMethod)
 };
 
-/// Registers `ffi.TypeDefine`.
-pub(crate) fn register() -> Result<()> {
-    typed("ffi.TypeDefine", &["key", "parent", "fields", "options"], define)
-}
+/// The global function that this file implements.
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.TypeDefine" ["key", "parent", "fields", "options"] => define,
+};
 
 /// A field of a type that is being defined, as the caller of `ffi.TypeDefine` describes it.
 struct FieldSpec {

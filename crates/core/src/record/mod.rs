@@ -26,7 +26,7 @@ use anyfn::reflection::TypeInfo;
 use anyfn::shared::SharedType;
 use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, OpaquePtr, PackedFunc, Result, bail};
 
-pub(crate) use define::register;
+pub(crate) use define::FUNCTIONS;
 
 use crate::construct::new_object;
 use crate::{attributes, type_table};

@@ -7,8 +7,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use std::string::String as StdString;
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::observe::Observer;
-use anyfn::{OpaquePtr, PackedFunc, Result, Signature, String, Unsafe, registry};
+use anyfn::{OpaquePtr, PackedFunc, Result, Signature, String, Unsafe};
 
 use anyfn_core::loader::{self, Mutex};
 
@@ -66,21 +67,24 @@ fn write(mapped: &Mapped, observer: *mut Observer) {
     unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
 }
 
-/// Registers the global functions that set the observer, connect a frontend to it, and return the name of a function.
-pub(crate) fn register() -> Result<()> {
-    registry::register("ffi.ObserveCalls").set_body_typed(Unsafe(set))?;
-    registry::register("ffi.ObserverPlace").set_body_typed(Unsafe(|place: OpaquePtr| {
-        if place.is_null() {
-            anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
-        }
-        // SAFETY: a frontend passes the address of a static variable, and it is never unloaded.
-        let place: ObserverSlot = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
-        let mut state = STATE.lock();
-        place.store(state.observer, Ordering::Release);
-        state.frontends.push(place);
-        Ok(())
-    }))?;
-    registry::register("ffi.FunctionName").set_body_typed(name)
+/// The global functions that set the observer, connect a frontend to it, and return the name of a function.
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.ObserveCalls" [] => Unsafe(set),
+    "ffi.ObserverPlace" [] => Unsafe(add_frontend),
+    "ffi.FunctionName" [] => name,
+};
+
+/// Adds the variable of a frontend that contains the observer. `place` must be the address of a static variable.
+fn add_frontend(place: OpaquePtr) -> Result<()> {
+    if place.is_null() {
+        anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
+    }
+    // SAFETY: a frontend passes the address of a static variable, and it is never unloaded.
+    let place: ObserverSlot = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
+    let mut state = STATE.lock();
+    place.store(state.observer, Ordering::Release);
+    state.frontends.push(place);
+    Ok(())
 }
 
 /// Returns the name of a function. This is the name under which it is registered globally, the symbol of its

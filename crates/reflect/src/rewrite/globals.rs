@@ -1,15 +1,15 @@
 //! Registered functions for walking and rewriting graphs, with the names, arguments and messages that the ABI
 //! defines.
 
-use anyfn::__private::{REGISTRATIONS, RegisteredFunction, entry};
+use alloc::string::ToString;
+
+use anyfn::__private::{RUNTIME_TYPES, TypeEntry, entry};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
     kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObjectRValueRef,
     kTVMFFIOpaquePtr, kTVMFFIStr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
 };
-use anyfn::{
-    Any, AnyView, Args, Array, Error, Names, ObjectRef, PackedFunc, Result, TypedPackedFunc, bail, register,
-};
+use anyfn::{Any, AnyView, Args, Array, Error, ObjectRef, PackedFunc, Result, bail, register};
 
 use super::links::{Extra, Links};
 use super::tool::{self, Native, Tool, ToolKind};
@@ -17,21 +17,18 @@ use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types
 
-// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in
-// containers. Walks of other languages read these hooks from the type table.
-entry!(REGISTRATIONS: RegisteredFunction = RegisteredFunction {
-    name: "ffi.VisitInterrupt",
-    overrides: false,
-    doc: "Creates the object that a callback returns to end a visit with a value.",
-    make: || {
-        if let Err(error) = register_types() {
-            panic!("{error}");
-        }
-        let names = Names { function: "ffi.VisitInterrupt", args: &["value"], ..Names::default() };
-        TypedPackedFunc::named(names, |value: Any| super::interrupt(value)).into()
-    },
+/// Creates the object that a callback returns to end a visit with a value.
+#[register("ffi.VisitInterrupt")]
+fn visit_interrupt(value: Any) -> ObjectRef {
+    super::interrupt(value)
+}
+
+entry!(RUNTIME_TYPES: TypeEntry = TypeEntry {
+    define: |_again| register_types().map_err(|error| error.to_string()),
 });
 
+/// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in containers.
+/// Walks of other languages read these hooks from the type table.
 fn register_types() -> Result<()> {
     let header = size_of::<TVMFFIObject>();
     // SAFETY: an interrupt has its value behind the header.
@@ -192,13 +189,8 @@ const EACH_TIME: i64 = 4;
 //
 // A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 // place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
-entry!(REGISTRATIONS: RegisteredFunction = RegisteredFunction {
-    name: "anyfn.rewrite",
-    overrides: false,
-    doc: "Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.",
-    make: || PackedFunc::new(rewrite),
-});
-
+/// Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.
+#[register("anyfn.rewrite")]
 fn rewrite(args: Args<'_>) -> Result<Any> {
     let views = args.as_slice();
     if views.len() < 3 || !views.len().is_multiple_of(3) {
