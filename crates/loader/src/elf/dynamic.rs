@@ -1,7 +1,6 @@
 //! The dynamic section of a library. It contains the addresses of the tables that the dynamic loader uses.
 
 use object::elf::{self, Dyn64, Rela64};
-use object::read::ReadRef;
 use object::read::elf::Dyn;
 use object::{LittleEndian as LE, U64};
 
@@ -48,10 +47,7 @@ pub(super) struct Dynamic<'d> {
 
 impl<'d> Dynamic<'d> {
     /// Returns the table of relocations and the relocation table of the PLT, in this order.
-    pub(super) fn relocation_tables<R: ReadRef<'d>>(
-        &self,
-        image: &Image<R>,
-    ) -> Result<[&'d [Rela64<LE>]; 2], String> {
+    pub(super) fn relocation_tables(&self, image: &Image<'d>) -> Result<[&'d [Rela64<LE>]; 2], String> {
         let table = |(at, size): (u64, u64)| match size {
             0 => Ok(&[][..]),
             size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
@@ -61,7 +57,7 @@ impl<'d> Dynamic<'d> {
     }
 
     /// Reads and checks the dynamic section.
-    pub(super) fn read<R: ReadRef<'d>>(image: &Image<R>) -> Result<Dynamic<'d>, String> {
+    pub(super) fn read(image: &Image<'d>) -> Result<Dynamic<'d>, String> {
         let (address, size) = image.dynamic;
         let entries: &[Dyn64<LE>] = image.table(address, size / 16, "dynamic entries")?;
         let Some(end) = entries.iter().position(|entry| entry.d_tag(LE) == 0) else {
@@ -159,7 +155,7 @@ impl<'d> Dynamic<'d> {
 
     /// Checks that the initialisation and termination functions of the library are in executable memory, and
     /// that the arrays of such functions are mapped.
-    fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
+    fn code(&self, image: &Image<'d>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "initialization function"), (elf::DT_FINI, "termination function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
                 return Err(format!("the file is damaged: its {what} is not in its code"));
@@ -177,7 +173,7 @@ impl<'d> Dynamic<'d> {
         Ok(())
     }
 
-    fn texts<R: ReadRef<'d>>(&mut self, image: &Image<R>, entries: &[Dyn64<LE>]) -> Result<(), String> {
+    fn texts(&mut self, image: &Image<'d>, entries: &[Dyn64<LE>]) -> Result<(), String> {
         let value = |tag: u32| {
             entries.iter().find(|entry| entry.d_tag(LE) == u64::from(tag)).map(|entry| entry.d_val(LE))
         };
@@ -219,7 +215,7 @@ impl<'d> Dynamic<'d> {
     }
 
     /// Returns the table of relative relocations in compact form.
-    pub(super) fn relative_table<R: ReadRef<'d>>(&self, image: &Image<R>) -> Result<&'d [U64<LE>], String> {
+    pub(super) fn relative_table(&self, image: &Image<'d>) -> Result<&'d [U64<LE>], String> {
         let (at, size) = self.relative;
         if size == 0 { Ok(&[]) } else { image.table(at, size / 8, "relative relocations") }
     }

@@ -10,6 +10,7 @@ use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, elf as e};
 
+use super::data::Data;
 use super::message::broken;
 
 /// Maximum size in bytes of a library's image in memory. A library with a larger image is rejected as
@@ -38,8 +39,8 @@ impl Load {
 }
 
 /// Parts of a file that the dynamic loader maps into memory.
-pub(super) struct Image<R> {
-    data: R,
+pub(super) struct Image<'d> {
+    data: Data<'d>,
     loads: Vec<Load>,
     /// Address and size in bytes of the library's dynamic section.
     pub(super) dynamic: (u64, u64),
@@ -49,9 +50,9 @@ pub(super) struct Image<R> {
     pub(super) executable_stack: bool,
 }
 
-impl<'d, R: ReadRef<'d>> Image<R> {
+impl<'d> Image<'d> {
     /// Parses and checks the program headers of a file with a size of `len` bytes.
-    pub(super) fn new(header: &FileHeader64<LE>, data: R, len: u64) -> Result<Image<R>, String> {
+    pub(super) fn new(header: &FileHeader64<LE>, data: Data<'d>, len: u64) -> Result<Image<'d>, String> {
         let segments = header.program_headers(LE, data).map_err(broken)?;
         if segments.len() > SEGMENTS_MAX {
             return Err(format!("the file is damaged: it has too many program headers ({})", segments.len()));

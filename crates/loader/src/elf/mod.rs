@@ -5,6 +5,7 @@
 //! truncated file, a bus error. The checks guard against mistakes, not against attackers who can write to the directory
 //! of the file.
 
+mod data;
 mod dynamic;
 mod image;
 mod message;
@@ -16,12 +17,12 @@ use std::io::Read;
 
 use anyfn::abi::{ABI_VERSION, TVMFFIVersion};
 use object::elf::{self, FileHeader64, ProgramHeader64};
-use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{LittleEndian as LE, ReadCache};
 
 pub(crate) use symbols::Symbol;
 
+use data::Data;
 use dynamic::Dynamic;
 use image::Image;
 use message::{broken, short};
@@ -143,15 +144,15 @@ pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, Str
         let mut all = Vec::with_capacity(len as usize + 1);
         // No more than that is read, in case the file grows meanwhile.
         file.take(SMALL).read_to_end(&mut all).map_err(unreadable)?;
-        return read(&all[..all.len().min(64)], &*all, all.len() as u64, with_content);
+        return read(&all[..all.len().min(64)], Data::All(&all), all.len() as u64, with_content);
     }
     (&mut file).take(64).read_to_end(&mut head).map_err(unreadable)?;
-    read(&head, &ReadCache::new(file), len, with_content)
+    read(&head, Data::AsNeeded(&ReadCache::new(file)), len, with_content)
 }
 
 /// Reads and checks the library in `data`, which has a size of `len` bytes. `head` must contain its first 64 bytes, or
 /// all bytes if there are fewer.
-fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) -> Result<Facts, String> {
+fn read<'d>(head: &[u8], data: Data<'d>, len: u64, with_content: bool) -> Result<Facts, String> {
     check_head(head, len)?;
     let header = FileHeader64::<LE>::parse(data).map_err(broken)?;
     check_bounds(header, data, len)?;
@@ -198,8 +199,8 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
 
 /// Checks the symbols of the variables into which the loader writes addresses. Each must denote a variable of
 /// at least the size of an address, in memory that stays writable.
-fn check_slots<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
+fn check_slots<'d>(
+    image: &Image<'d>,
     segments: &[ProgramHeader64<LE>],
     symbols: &Symbols,
 ) -> Result<(), String> {
@@ -276,7 +277,7 @@ pub(crate) fn machine_name(machine: u16) -> String {
 }
 
 /// Checks that the segments, the sections and the tables of headers all end within the `len` bytes of the file.
-fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64) -> Result<(), String> {
+fn check_bounds<'d>(header: &FileHeader64<LE>, data: Data<'d>, len: u64) -> Result<(), String> {
     let cut_off = |what: &str, end: Option<u64>| match end {
         Some(end) if end <= len => Ok(()),
         Some(end) => {
@@ -312,7 +313,7 @@ fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64
 /// and the build ID (from the note of the linker).
 type Notes = (Option<[u32; 6]>, Option<Vec<u8>>);
 
-fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Result<Notes, String> {
+fn notes<'d>(segments: &[ProgramHeader64<LE>], data: Data<'d>) -> Result<Notes, String> {
     let (mut built_for, mut build_id) = (None, None);
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
         /// Maximum size of a segment of notes in bytes. Real segments have a few hundred bytes.
@@ -533,7 +534,7 @@ mod tests {
                 }
             }
             let head = &content[..content.len().min(64)];
-            refused += u64::from(read(head, &content[..], content.len() as u64, true).is_err());
+            refused += u64::from(read(head, Data::All(&content), content.len() as u64, true).is_err());
             rounds += 1;
         }
         eprintln!("{rounds} files, {refused} refused");

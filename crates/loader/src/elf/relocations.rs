@@ -2,7 +2,6 @@
 //! relocation could overwrite any memory or redirect any call.
 
 use object::elf::{self, Rela64};
-use object::read::ReadRef;
 use object::{LittleEndian as LE, U64};
 
 use super::dynamic::Dynamic;
@@ -58,11 +57,7 @@ fn kind(number: u32) -> Option<RelocationKind> {
 }
 
 /// Checks all relocations of a library. An error states what is wrong with the first invalid one.
-pub(super) fn check<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
-    dynamic: &Dynamic<'d>,
-    symbols: &Symbols,
-) -> Result<(), String> {
+pub(super) fn check<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>, symbols: &Symbols) -> Result<(), String> {
     let [general, plt] = dynamic.relocation_tables(image)?;
     for (table, is_plt) in [(general, false), (plt, true)] {
         for (index, relocation) in table.iter().enumerate() {
@@ -81,11 +76,7 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
 }
 
 /// Checks that a relocation sets the address of each function that runs when the library is loaded or unloaded.
-fn run_lists<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
-    dynamic: &Dynamic<'d>,
-    tables: [&[Rela64<LE>]; 2],
-) -> Result<(), String> {
+fn run_lists<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>, tables: [&[Rela64<LE>]; 2]) -> Result<(), String> {
     let mut slots: Vec<u64> = Vec::new();
     for (at, size) in [dynamic.start, dynamic.end] {
         /// Maximum size of a list of initialisation or termination functions in bytes. Real lists are much
@@ -124,8 +115,8 @@ fn run_lists<'d, R: ReadRef<'d>>(
     Ok(())
 }
 
-fn one<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
+fn one<'d>(
+    image: &Image<'d>,
     dynamic: &Dynamic<'d>,
     symbols: &Symbols,
     relocation: &Rela64<LE>,
@@ -189,7 +180,7 @@ fn one<'d, R: ReadRef<'d>>(
 
 /// Checks the relative relocations in compact form. Their table contains addresses, and bit maps for the words that
 /// follow each address.
-fn relative<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<(), String> {
+fn relative<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<(), String> {
     each_relative(dynamic.relative_table(image)?, |place| match image.is_writable(place, 8) {
         true => Ok(()),
         false => {

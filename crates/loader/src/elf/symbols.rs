@@ -2,7 +2,6 @@
 //! that other libraries must define.
 
 use object::elf::{self, Sym64};
-use object::read::ReadRef;
 use object::read::elf::Sym;
 use object::{LittleEndian as LE, U16Bytes, U32, U64};
 
@@ -41,7 +40,7 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// Reads and checks the symbol table, its hash tables and the versions of symbols.
-    pub(super) fn read<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<Symbols, String> {
+    pub(super) fn read<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<Symbols, String> {
         let Some(at) = dynamic.symbols else {
             return Err("the file is damaged: it has no symbol table".to_owned());
         };
@@ -113,7 +112,7 @@ impl Symbols {
 }
 
 /// Returns the number of symbols. It is computed from the hash tables, because the file does not state it elsewhere.
-fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
+fn count<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
     let mut count = None;
     if let Some(at) = dynamic.hash {
         count = Some(plain_index(image, at)?);
@@ -136,7 +135,7 @@ fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<
 const INDEX: &str = "symbol hash tables";
 
 /// Checks the hash table of the older form (`DT_HASH`) at the address `at` and returns the number of symbols.
-fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, String> {
+fn plain_index<'d>(image: &Image<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 2, INDEX)?;
     let (buckets, chains) = (u64::from(head[0].get(LE)), u64::from(head[1].get(LE)));
     if buckets == 0 {
@@ -164,7 +163,7 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
 /// Checks the hash table of the newer form (`DT_GNU_HASH`) at the address `at`. Returns the number of symbols, which is
 /// one more than the highest symbol index in the table. If the table is empty, the highest symbol index in the
 /// relocations is used instead.
-fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u64) -> Result<u64, String> {
+fn gnu_index<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));
     if buckets == 0 || !bloom.is_power_of_two() || shift > 63 {
@@ -193,7 +192,7 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
 }
 
 /// Returns the highest index of a symbol that a relocation refers to.
-fn highest_relocated<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
+fn highest_relocated<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
     let relocations = dynamic.relocation_tables(image)?.into_iter().flatten();
     Ok(relocations.map(|relocation| relocation.r_sym(LE, false)).max().unwrap_or(0).into())
 }
@@ -202,7 +201,7 @@ fn highest_relocated<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>
 struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {
-    fn read<R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<Versions<'d>, String> {
+    fn read(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<Versions<'d>, String> {
         let damaged = || "the file is damaged: its table of versions is invalid".to_owned();
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
