@@ -6,7 +6,7 @@
 //! library is generated, the scope library. It needs two files, the library and this runtime, and has neither code nor
 //! symbols. When it is opened, the dynamic loader also opens the library, and looks up symbols for it in both files.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use std::ffi::CString;
@@ -45,8 +45,10 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
 }
 
 fn memory_file(content: &[u8]) -> std::io::Result<File> {
-    // SAFETY: the name is NUL-terminated.
-    let fd = unsafe { libc::memfd_create(c"anyfn-scope".as_ptr(), libc::MFD_CLOEXEC) };
+    // C libraries before glibc 2.27 have no function `memfd_create`.
+    // SAFETY: the name is NUL-terminated. The result is a descriptor or -1, which fits into an int.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_memfd_create, c"anyfn-scope".as_ptr(), libc::MFD_CLOEXEC) } as c_int;
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }

@@ -64,8 +64,9 @@ mod imp {
 
     /// Returns the thread ID of this thread.
     pub(in crate::threads) fn this_thread() -> Thread {
-        // SAFETY: `gettid` only returns a number.
-        unsafe { libc::gettid() }
+        // C libraries before glibc 2.30 have no function `gettid`.
+        // SAFETY: the system call only returns a number, which fits into the type by definition.
+        unsafe { libc::syscall(libc::SYS_gettid) as Thread }
     }
 
     /// Returns the index of the processor on which this thread runs; negative if it is not known.
