@@ -10,7 +10,9 @@ extern crate anyfn_loader as _;
 mod backend;
 pub mod cgroup;
 pub mod device;
+#[cfg(feature = "profile")]
 pub mod profile;
+#[cfg(feature = "suite")]
 pub mod suite;
 pub mod tensor;
 pub mod threads;

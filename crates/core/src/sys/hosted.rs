@@ -101,7 +101,10 @@ pub fn warn(message: &str) {
 /// Returns the native frames of the current thread in the text format of [`std::backtrace::Backtrace`], the innermost
 /// frame first.
 pub(crate) fn native_frames() -> std::string::String {
-    std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture())
+    #[cfg(feature = "backtrace")]
+    return std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture());
+    #[cfg(not(feature = "backtrace"))]
+    return std::string::String::from("   0: native frames need the feature `backtrace` of the runtime\n");
 }
 
 #[cfg(target_os = "linux")]

@@ -41,6 +41,7 @@ pub use registry::{
     LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
 };
 pub use stream::{Event, Stream, synchronize};
+#[cfg(feature = "suite")]
 pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
 
 /// Registers the driver of the null devices, which only store bytes, for tests. Returns the first null
