@@ -9,10 +9,12 @@
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 
 use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
 use object::{LittleEndian as LE, U16, U32, U64, pod};
@@ -29,17 +31,60 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let soname = format!("anyfn-scope-{}-{count}.so", std::process::id());
-    let file = memory_file(&image(library, runtime, soname.as_bytes()))
-        .map_err(|e| format!("cannot create a file in memory: {e}"))?;
-    let path = unique_path(file.as_raw_fd(), count)?;
+    let image = image(library, runtime, soname.as_bytes());
+    let file = ScopeFile::in_memory(&image, count).or_else(|_| ScopeFile::on_disk(&image, &soname))?;
     // SAFETY: the scope library has no code; the caller vouches for `library`.
-    let scope = unsafe { Library::open(&path) }?;
+    let scope = unsafe { Library::open(file.path()) }?;
     match Library::find(library) {
         Some(library) => Ok([library, scope]),
         None => {
             // SAFETY: the scope library was opened just now and is not used.
             unsafe { scope.close() };
             Err("cannot find the library that the dynamic loader has just loaded".to_string())
+        }
+    }
+}
+
+/// The file of a scope library, which exists until the library is open.
+enum ScopeFile {
+    /// File in memory, and the path to its descriptor.
+    Memory { _file: File, path: CString },
+    /// File in the folder for temporary files.
+    Disk(CString),
+}
+
+impl ScopeFile {
+    /// Creates a file in memory. This fails where descriptors have no paths, for example in a root folder without `/proc`.
+    fn in_memory(image: &[u8], count: u32) -> Result<ScopeFile, String> {
+        let file = memory_file(image).map_err(|e| format!("cannot create a file in memory: {e}"))?;
+        let path = unique_path(file.as_raw_fd(), count)?;
+        std::fs::metadata(OsStr::from_bytes(path.as_bytes())).map_err(|e| e.to_string())?;
+        Ok(ScopeFile::Memory { _file: file, path })
+    }
+
+    /// Creates a temporary file, which only this user may read and write.
+    fn on_disk(image: &[u8], name: &str) -> Result<ScopeFile, String> {
+        let path = std::env::temp_dir().join(name);
+        let failed = |e: std::io::Error| format!("cannot create the file {}: {e}", path.display());
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let shown = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+        let created = ScopeFile::Disk(shown);
+        file.write_all(image).map_err(failed)?;
+        Ok(created)
+    }
+
+    fn path(&self) -> &CStr {
+        match self {
+            ScopeFile::Memory { path, .. } | ScopeFile::Disk(path) => path,
+        }
+    }
+}
+
+impl Drop for ScopeFile {
+    fn drop(&mut self) {
+        if let ScopeFile::Disk(path) = self {
+            // The library is open, or could not be opened.
+            let _ = std::fs::remove_file(OsStr::from_bytes(path.as_bytes()));
         }
     }
 }
@@ -194,5 +239,21 @@ pub(crate) mod tests {
     fn paths_differ_by_the_count() {
         let paths: std::collections::BTreeSet<_> = (0..100).map(|n| unique_path(5, n).unwrap()).collect();
         assert_eq!(paths.len(), 100);
+    }
+    #[test]
+    fn a_temporary_file_takes_the_place_of_one_in_memory() {
+        let image = image(c"libm.so.6", c"libc.so.6", b"anyfn-scope-test.so");
+        let name = format!("anyfn-scope-test-{}.so", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        let file = ScopeFile::on_disk(&image, &name).unwrap();
+        assert!(path.exists());
+        // A file that exists is not used, whoever made it.
+        assert!(ScopeFile::on_disk(&image, &name).is_err());
+        // SAFETY: the scope library has no code, and the libraries that it needs are loaded already.
+        let library = unsafe { Library::open(file.path()) }.unwrap();
+        drop(file);
+        assert!(!path.exists());
+        // SAFETY: nothing uses the library.
+        unsafe { library.close() };
     }
 }
