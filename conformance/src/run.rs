@@ -147,10 +147,10 @@ pub fn call(case: &CallCase) -> Result<(), String> {
         }
         let args = case.args.iter().map(|value| make_in(value, &scope)).collect::<Result<Vec<Any>>>()?;
         let named = case.named.iter().map(|(name, value)| Ok((name.as_str(), make_in(value, &scope)?)));
-        Ok((global(&case.function)?, args, named.collect::<Result<Vec<(&str, Any)>>>()?))
+        Ok((args, named.collect::<Result<Vec<(&str, Any)>>>()?))
     };
-    let (function, args, named) = prepare().map_err(|error: Error| format!("{}: {error}", case.name))?;
-    let got = function.call_named(&args[..], &named);
+    let (args, named) = prepare().map_err(|error: Error| format!("{}: {error}", case.name))?;
+    let got = global(&case.function).and_then(|function| function.call_named(&args[..], &named));
     let is_right = match (&case.outcome, &got) {
         (Outcome::Value(expected), Ok(got)) => {
             same(&make(expected).map_err(|error| format!("{}: {error}", case.name))?, got)
