@@ -7,7 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::__private::{FunctionDef, shorten};
+use anyfn::__private::shorten;
 use anyfn::abi::kTVMFFIFunction;
 use anyfn::{Any, Error, ObjectRef, PackedFunc, Result, bail};
 
@@ -82,15 +82,6 @@ pub(crate) fn set(
     // Releasing may run foreign code, so it happens after the lock is released.
     drop(replaced);
     Ok(())
-}
-
-/// Registers global functions that this crate implements.
-pub(crate) fn set_own(functions: &'static [FunctionDef]) -> Result<()> {
-    functions.iter().try_for_each(|def| {
-        let signature = def.signature();
-        let description = Description { doc: b"", metadata: signature.as_bytes() };
-        set(def.names().function.as_bytes(), def.to_function().into_object(), description, false)
-    })
 }
 
 /// Content of a registry entry at the time of [`save`]: function, documentation and metadata.

@@ -9,26 +9,57 @@ use anyfn::__private::{nearest, shorten};
 
 use crate::function_table;
 
-/// Beginnings of the names of functions that a feature of the library adds, and the feature.
-const FEATURES: [(&str, &str); 18] = [
-    ("rpc.", "rpc"),
-    ("ffi.Module", "modules"),
-    ("anyfn.tensor_", "runtime"),
-    ("anyfn.device_suite", "suite"),
-    ("anyfn.device", "runtime"),
-    ("anyfn.num_", "runtime"),
-    ("anyfn.time_evaluator", "runtime"),
-    ("runtime.", "runtime"),
-    ("anyfn.profile.", "profile"),
-    ("anyfn.doctor", "doctor"),
-    ("anyfn.bundle", "bundle"),
-    ("ffi.Structural", "reflect"),
-    ("ffi.Recursive", "reflect"),
-    ("ffi.ToJSON", "reflect"),
-    ("ffi.FromJSON", "reflect"),
-    ("ffi.json.", "reflect"),
-    ("ffi.ReprPrint", "reflect"),
-    ("ffi.DeepCopy", "reflect"),
+/// Features of the library, each with the beginnings of the names of the functions that it adds. A feature whose beginnings
+/// are more specific comes first.
+const FEATURES: [(&str, &[&str]); 8] = [
+    ("rpc", &["rpc.", "runtime.RPC"]),
+    ("suite", &["anyfn.device_suite"]),
+    ("profile", &["anyfn.profile."]),
+    ("doctor", &["anyfn.doctor", "anyfn.abi_version"]),
+    ("bundle", &["anyfn.bundle"]),
+    (
+        "modules",
+        &["ffi.Module", "ffi.SystemLib", "ffi.Ledger", "ffi.LiveHandles", "ffi.Observe", "ffi.FunctionName"],
+    ),
+    (
+        "runtime",
+        &[
+            "runtime.",
+            "anyfn.tensor_",
+            "anyfn.device",
+            "anyfn.num_",
+            "anyfn.set_num_threads",
+            "anyfn.set_parallel_launcher",
+            "anyfn.set_wait_hooks",
+            "anyfn.time_evaluator",
+            "anyfn.timing_text",
+            "anyfn.workspace_bytes",
+            "__tvm_set_device",
+        ],
+    ),
+    (
+        "reflect",
+        &[
+            "ffi.Structural",
+            "ffi.Recursive",
+            "ffi.GetFirstStructuralMismatch",
+            "ffi.ToJSON",
+            "ffi.FromJSON",
+            "ffi.json.",
+            "ffi.ReprPrint",
+            "ffi.DeepCopy",
+            "ffi.Visit",
+            "anyfn.ReprWithin",
+            "anyfn.ShallowCopy",
+            "anyfn.DescribePath",
+            "anyfn.alias_",
+            "anyfn.json_metadata",
+            "anyfn.load_json",
+            "anyfn.save_json",
+            "anyfn.rewrite",
+            "anyfn.set_stack_hooks",
+        ],
+    ),
 ];
 
 /// Returns the error message for the global function `name`, which does not exist. It contains the name of the nearest
@@ -37,11 +68,11 @@ pub(super) fn message(name: &str) -> String {
     let names = function_table::names();
     let mut names: Vec<Cow<'_, str>> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
     names.sort_unstable();
-    let absent = FEATURES.iter().find(|(begin, _)| {
-        name.starts_with(begin) && !names.iter().any(|registered| registered.starts_with(begin))
-    });
+    let is_absent =
+        |begin: &&str| name.starts_with(begin) && !names.iter().any(|registered| registered.starts_with(begin));
+    let absent = FEATURES.iter().find(|(_, beginnings)| beginnings.iter().any(is_absent));
     let hint = match (absent, nearest(name, names.iter().map(|name| &**name))) {
-        (Some((_, feature)), _) => format!("; this runtime was built without the feature `{feature}`"),
+        (Some((feature, _)), _) => format!("; this runtime was built without the feature `{feature}`"),
         (None, Some(near)) => format!("; did you mean {near}?"),
         (None, None) => String::new(),
     };

@@ -14,6 +14,7 @@ use anyfn::__private::{FunctionDef, functions};
 use anyfn::abi::TVMFFISafeCallType;
 use anyfn::{
     Any, Args, Bytes, Map, OpaquePtr, PackedFunc, Result, Shape, String, TypedPackedFunc, Unsafe, bail,
+    registry,
 };
 
 use crate::{construct, extern_function, function_table, libraries, method, record, sentinel, type_table};
@@ -36,12 +37,15 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
 
 /// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
-    function_table::set_own(FUNCTIONS)?;
-    function_table::set_own(construct::FUNCTIONS)?;
-    function_table::set_own(python_class::FUNCTIONS)?;
-    function_table::set_own(record::FUNCTIONS)?;
-    function_table::set_own(method::FUNCTIONS)?;
-    function_table::set_own(containers::FUNCTIONS)?;
+    let lists = [
+        FUNCTIONS,
+        construct::FUNCTIONS,
+        python_class::FUNCTIONS,
+        record::FUNCTIONS,
+        method::FUNCTIONS,
+        containers::FUNCTIONS,
+    ];
+    lists.into_iter().try_for_each(registry::register_defs)?;
     libraries::register_globals()
 }
 

@@ -32,7 +32,9 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let soname = format!("anyfn-scope-{}-{count}.so", std::process::id());
     let image = image(library, runtime, soname.as_bytes());
-    let file = ScopeFile::in_memory(&image, count).or_else(|_| ScopeFile::on_disk(&image, &soname))?;
+    let file = ScopeFile::in_memory(&image, count).or_else(|in_memory| {
+        ScopeFile::on_disk(&image, &soname).map_err(|on_disk| format!("{in_memory}; {on_disk}"))
+    })?;
     // SAFETY: the scope library has no code; the caller vouches for `library`.
     let scope = unsafe { Library::open(file.path()) }?;
     match Library::find(library) {
@@ -58,7 +60,8 @@ impl ScopeFile {
     fn in_memory(image: &[u8], count: u32) -> Result<ScopeFile, String> {
         let file = memory_file(image).map_err(|e| format!("cannot create a file in memory: {e}"))?;
         let path = unique_path(file.as_raw_fd(), count)?;
-        std::fs::metadata(OsStr::from_bytes(path.as_bytes())).map_err(|e| e.to_string())?;
+        std::fs::metadata(OsStr::from_bytes(path.as_bytes()))
+            .map_err(|e| format!("cannot open a file in memory by its path: {e}"))?;
         Ok(ScopeFile::Memory { _file: file, path })
     }
 
@@ -66,9 +69,9 @@ impl ScopeFile {
     fn on_disk(image: &[u8], name: &str) -> Result<ScopeFile, String> {
         let path = std::env::temp_dir().join(name);
         let failed = |e: std::io::Error| format!("cannot create the file {}: {e}", path.display());
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-        let shown = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-        let created = ScopeFile::Disk(shown);
+        let created = ScopeFile::Disk(name);
         file.write_all(image).map_err(failed)?;
         Ok(created)
     }
