@@ -95,7 +95,7 @@ pub static TYPES: [TypeEntry; 0] = [];
 
 #[cfg(not(test))]
 crate::__collected! {
-    /// Registrations of types of the runtime without `#[derive(Object)]`. They run before those of [`TYPES`], so that no
+    /// Registrations of types of the runtime without `#[derive(Object)]`. They run before those of `TYPES`, so that no
     /// other type takes their keys.
     pub static RUNTIME_TYPES: [TypeEntry];
 }
