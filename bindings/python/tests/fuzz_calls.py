@@ -4,10 +4,12 @@ A run is deterministic for a given seed. ``python fuzz_calls.py 1 100000`` makes
 """
 
 import gc
+import math
 import os
 import random
 import sys
 import tempfile
+import time
 import types
 
 import anyfn
@@ -133,24 +135,26 @@ def targets():
     }
 
 
-def run(seed, count, verbose=False):
-    """Makes ``count`` calls and returns the number of calls that did not raise an exception."""
+def run(seed, count, verbose=False, seconds=math.inf):
+    """Makes ``count`` calls, or as many as begin within ``seconds``. Returns the number of calls that did not raise an exception."""
     # The saving functions write files with arbitrary names.
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            return run_here(seed, count, verbose)
+            return run_here(seed, count, verbose, time.monotonic() + seconds)
         finally:
             os.chdir(before)
 
 
-def run_here(seed, count, verbose):
+def run_here(seed, count, verbose, end):
     chance = random.Random(seed)
     known = set(anyfn.list_global_func_names())
     calls, values = sorted(targets().items(), key=lambda item: item[0]), junk()
     returned = 0
     for number in range(count):
+        if time.monotonic() >= end:
+            break
         name, target = chance.choice(calls)
         args = [chance.choice(values) for _ in range(chance.choice((0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 9)))]
         named = {chance.choice(NAMES): chance.choice(values)} if chance.random() < 0.1 else {}

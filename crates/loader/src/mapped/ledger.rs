@@ -239,16 +239,36 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     Ok(live)
 }
 
-/// Returns descriptions of the native calls in a record of an object. Calls within the runtime are left out.
-fn shown_frames(entry: &ObjectRecord) -> Vec<StdString> {
-    let runtime = dl::runtime::runtime();
-    let is_program = |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);
-    let skipped = runtime.filter(|runtime| !is_program(runtime)).map(|runtime| runtime.base);
-    let outside = |frame: &&usize| {
-        let address = core::ptr::without_provenance(**frame);
-        skipped.is_none() || dl::origin(address).is_none_or(|origin| Some(origin.base) != skipped)
-    };
-    entry.frames.iter().filter(outside).take(FRAMES_SHOWN).map(|frame| described(*frame)).collect()
+/// Descriptions of the native calls in records. Each address is looked up once, as many records contain the same ones.
+struct Frames {
+    /// Address of the runtime's library, whose calls are left out; `None` if the runtime is part of the program.
+    skipped: Option<usize>,
+    /// Description of each address seen so far; `None` if the call is left out.
+    seen: BTreeMap<usize, Option<StdString>>,
+}
+
+impl Frames {
+    fn new() -> Frames {
+        let is_program =
+            |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);
+        let skipped = dl::runtime::runtime().filter(|runtime| !is_program(runtime)).map(|runtime| runtime.base);
+        Frames { skipped, seen: BTreeMap::new() }
+    }
+
+    /// Returns descriptions of the native calls in a record, without those within the runtime.
+    fn shown(&mut self, entry: &ObjectRecord) -> Vec<StdString> {
+        entry.frames.iter().filter_map(|address| self.description(*address)).take(FRAMES_SHOWN).collect()
+    }
+
+    /// Returns the description of an address, or `None` if the address is within the runtime.
+    fn description(&mut self, address: usize) -> Option<StdString> {
+        let describe = || {
+            let origin = dl::origin(core::ptr::without_provenance(address));
+            let is_skipped = self.skipped.is_some() && origin.map(|origin| origin.base) == self.skipped;
+            (!is_skipped).then(|| described(address))
+        };
+        self.seen.entry(address).or_insert_with(describe).clone()
+    }
 }
 
 /// Formats an address as `symbol+offset (file)`.
@@ -266,6 +286,7 @@ fn described(address: usize) -> StdString {
 /// that keep it mapped.
 pub(crate) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     let live = live(of)?;
+    let mut frames = Frames::new();
     let mut list = Array::<Any>::new();
     for Live { entry, references } in live {
         let mut fields = Map::<String, Any>::new();
@@ -274,8 +295,8 @@ pub(crate) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
         set("type", Any::new(anyfn::type_key(entry.type_index))?)?;
         set("references", Any::new(references.map(i64::from))?)?;
         set("place", Any::new(entry.place.as_deref().map(String::from))?)?;
-        let frames = shown_frames(&entry).into_iter().map(String::from);
-        set("frames", Any::new(Array::<String>::try_from_iter(frames)?)?)?;
+        let shown = frames.shown(&entry).into_iter().map(String::from);
+        set("frames", Any::new(Array::<String>::try_from_iter(shown)?)?)?;
         let held = entry.held.as_ref();
         set("lease", Any::new(held.map(|held| String::from(held.kind)))?)?;
         let libraries =
@@ -295,6 +316,7 @@ fn code_of(held: &HeldLibraries) -> Option<StdString> {
 /// only objects that keep it mapped.
 pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     let live = live(of)?;
+    let mut frames = Frames::new();
     let mut text = match of {
         Some(of) => format!("{} live handles of {}\n", live.len(), of.path.display()),
         None => format!("{} live handles\n", live.len()),
@@ -316,7 +338,7 @@ pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
         if let Some(place) = &entry.place {
             let _ = writeln!(text, "  created at {place}");
         }
-        for frame in shown_frames(entry) {
+        for frame in frames.shown(entry) {
             let _ = writeln!(text, "    {frame}");
         }
     }
