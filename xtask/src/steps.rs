@@ -308,8 +308,8 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("c objects, a million deep", |run| c_tests::run_one(run, "objects", &[("ANYFN_SOAK", "1")]))
             .uses(BUILD)
             .skip_if(c_tests::unavailable),
-        Step::new("a graph a million deep", |run| {
-            run.cmd(cargo_cmd("test -p anyfn-reflect --test depth").env("ANYFN_SOAK", "1"))
+        Step::new("deep graphs and many graphs", |run| {
+            run.cmd(cargo_cmd("test -p anyfn-reflect --test depth --test hooks").env("ANYFN_SOAK", "1"))
         }),
         Step::new("loading and unloading on several threads", |run| {
             run.cmd(cargo_cmd("test -p anyfn-loader --test unload").env("ANYFN_STRESS_SECONDS", "20"))

@@ -576,7 +576,8 @@ fn graph(state: &mut u64) -> Vec<Any> {
 fn no_graph_changes_before_the_eyes_of_a_hook() {
     hash_keys();
     let (mut state, mut copied, mut refused) = (1, 0, 0);
-    for number in 0..20_000 {
+    let count = if std::env::var_os("ANYFN_SOAK").is_some() { 20_000 } else { 4_000 };
+    for number in 0..count {
         let nodes = graph(&mut state);
         SEEN.set(Some(Seen::default()));
         let copy = deep_copy(nodes.last().unwrap());
@@ -596,6 +597,6 @@ fn no_graph_changes_before_the_eyes_of_a_hook() {
         }
         nodes.iter().for_each(take_apart);
     }
-    // If all graphs were copied, a hook or setter would see a change in 3742 of them. Not many more are refused.
-    assert!(copied > 15_000 && refused > 3_742, "{copied} copied, {refused} refused");
+    // If all of 20,000 graphs were copied, a hook or setter would see a change in 3742 of them. Not many more are refused.
+    assert!(4 * copied > 3 * count && refused > count / 6, "{copied} copied, {refused} refused");
 }
