@@ -52,7 +52,9 @@ macro_rules! __collected {
 macro_rules! __entry {
     ($list:path: $type:ty = $value:expr) => {
         const _: () = {
-            static __ANYFN_LINK: $crate::__private::Link<$type> = $crate::__private::Link::new($value);
+            // A constant of its own, in which references to temporary values may stay.
+            const __ANYFN_VALUE: $type = $value;
+            static __ANYFN_LINK: $crate::__private::Link<$type> = $crate::__private::Link::new(__ANYFN_VALUE);
             extern "C" fn __anyfn_add() {
                 $list.add(&__ANYFN_LINK);
             }
