@@ -33,6 +33,13 @@ def test_functions_of_modules_are_served(server):
     assert repr(server) == f"<rpc.Server at {server.host}:{server.port}>"
 
 
+def test_a_session_is_active_when_its_client_has_connected(server):
+    for number in range(1, 31):
+        with rpc.connect(server.host, server.port):
+            states = {seen["number"]: seen["state"] for seen in server.sessions()}
+            assert states.get(number) == "active"
+
+
 def test_what_is_not_granted_is_refused(server):
     with rpc.connect(server.host, server.port) as session:
         with pytest.raises(PermissionError, match=r"ffi\.ModuleLoadFromFile"):

@@ -215,6 +215,11 @@ impl Listener {
         self.admit();
         self.end_orphans(now);
         self.tell_of_folders();
+        self.show();
+    }
+
+    /// Updates the list of sessions that users of the server see.
+    fn show(&self) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.clear();
         shown.extend(self.sessions.values().map(Session::info));
@@ -649,9 +654,13 @@ impl Listener {
                 continue;
             };
             session.enter(SessionState::Active);
-            // Logged first, so that what the session does follows it in the log.
+            // Logged and shown first: what the session does follows in the log, and a client that has connected sees its
+            // session as active.
             self.audit.write("begin", Some(number), Map::new());
-            if !session.tell(&ToSession::Go) {
+            self.show();
+            if let Some(session) = self.sessions.get_mut(&number)
+                && !session.tell(&ToSession::Go)
+            {
                 session.end("the process does not read messages from the listener");
             }
         }
