@@ -123,16 +123,16 @@ class Environment:
         self.python = folder / "bin/python"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
 
-    def run(self, *args, **options):
+    def run(self, *args, timeout=120, **options):
         # The program runs outside of the source tree, without the variables that make the tree importable.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run(args, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=120, **options)
+        done = subprocess.run(args, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=timeout, **options)
         assert done.returncode == 0, f"{args}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def pip(self, *args):
+    def pip(self, *args, **options):
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.python)
-        return self.run(*pip, *args)
+        return self.run(*pip, *args, **options)
 
     def files(self):
         return {path.relative_to(self.folder) for path in self.folder.rglob("*")}
@@ -218,5 +218,6 @@ def test_what_cannot_be_built_is_said(tmp_path, monkeypatch):
 
 @pytest.mark.soak
 def test_install_from_the_sources(environment):
-    environment.pip("install", "--no-index", ROOT / "bindings/python")
+    # The libraries are built unless a release build of the same sources exists.
+    environment.pip("install", "--no-index", ROOT / "bindings/python", timeout=3600)
     environment.run(environment.python, "-I", "-c", SMOKE.format(inside=True))
