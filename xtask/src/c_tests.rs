@@ -161,6 +161,14 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
     build_and_run(run, &file, Mode::Plain)
 }
 
+/// Runs the conformance corpus as a C program, with the `libanyfn.so` in the folder `library`.
+pub(crate) fn conformance_with(run: &Run, library: &Path) -> Result<()> {
+    let file = scratch("conformance")?.join("conformance.c");
+    run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
+    let program = build(run, &file, Mode::Plain)?;
+    run.cmd(start(&program, Mode::Plain)?.env("LD_LIBRARY_PATH", library))
+}
+
 /// Runs the conformance cases for the functions of tvm-ffi's testing library, which tvm-ffi compiles from
 /// C++. The cases are compiled as a C program, which links our library under the name of tvm-ffi's library.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {

@@ -18,6 +18,7 @@ mod python;
 mod python_tests;
 mod result;
 mod runner;
+mod small;
 mod steps;
 mod system_rust;
 mod targets;
@@ -67,7 +68,21 @@ fn run(args: &[String]) -> Result<()> {
         "build" => run_steps(command, &steps::build(), rest),
         "test" => run_steps(command, &steps::test(), rest),
         "demo" => run_steps(command, &steps::demo(), rest),
-        "bench" => run_steps(command, &steps::bench(), rest),
+        "bench" => {
+            let (sizes, rest): (Vec<&String>, Vec<&String>) = rest.iter().partition(|arg| *arg == "--sizes");
+            let rest: Vec<String> = rest.into_iter().cloned().collect();
+            run_steps(command, &if sizes.is_empty() { steps::bench() } else { steps::sizes() }, &rest)
+        }
+        "small" => {
+            let (features, rest): (Vec<&String>, Vec<&String>) =
+                rest.iter().partition(|arg| !arg.starts_with("--"));
+            let [features] = features[..] else {
+                return Err(
+                    "`./x small FEATURES` takes the features, separated by commas; see docs/sizes.md".into()
+                );
+            };
+            run_steps(command, &steps::small(features), &rest.into_iter().cloned().collect::<Vec<String>>())
+        }
         "dist" => run_steps(command, &steps::dist(), rest),
         "soak" => run_steps(command, &steps::soak(), rest),
         other => Err(format!("no command `{other}`; see `./x help`").into()),

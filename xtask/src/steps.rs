@@ -10,7 +10,9 @@ use crate::packages::Packages;
 use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
-use crate::{board, codegen, dist, examples, paths, planted, python, python_tests, system_rust, targets, tidy};
+use crate::{
+    board, codegen, dist, examples, paths, planted, python, python_tests, small, system_rust, targets, tidy,
+};
 
 /// Paths of all Rust sources.
 const ALL_RUST: &[&str] = &[
@@ -191,6 +193,12 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(no_peer)
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/dist.rs", ".x/setup"]),
+        Step::new("conformance, small library", small::conformance)
+            .uses(BUILD)
+            .needs_member("conformance")
+            .skip_if(system_rust::unavailable)
+            .packages(&["anyfn-conformance", "anyfn-lib"])
+            .inputs(&["bindings/c", "xtask/src/small.rs", "xtask/src/c_tests.rs", "Cargo.toml", ".x/setup"]),
         Step::new("runtime for 32 bits", targets::check)
             .skip_if(system_rust::unavailable)
             .packages(&["anyfn-reflect", "anyfn-core"])
@@ -272,6 +280,17 @@ pub(crate) fn bench() -> Vec<Step> {
             .needs_member("benches")
             .skip_if(python::unavailable),
     ]
+}
+
+/// Returns the steps of `./x bench --sizes`.
+pub(crate) fn sizes() -> Vec<Step> {
+    vec![Step::new("sizes of the libraries", small::measure).skip_if(system_rust::unavailable)]
+}
+
+/// Returns the steps of `./x small`, which builds the smallest library with some features.
+pub(crate) fn small(features: &str) -> Vec<Step> {
+    let features = features.to_owned();
+    vec![Step::new("small library", move |run| small::write(run, &features)).skip_if(system_rust::unavailable)]
 }
 
 /// Returns the steps of `./x dist`.

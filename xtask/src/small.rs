@@ -1,0 +1,185 @@
+//! The smallest library: `libanyfn.so` with chosen features, built for size.
+//!
+//! The standard library is built again as well. A panic ends the process at once, without a message, and there are no
+//! tables for unwinding.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Cmd, which};
+use crate::result::Result;
+use crate::runner::Run;
+use crate::{board, c_tests, paths, system_rust};
+
+/// Options of the compiler. The last one makes functions of instructions that occur repeatedly.
+const FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Cforce-unwind-tables=no -Zlocation-detail=none \
+                     -Cllvm-args=-enable-machine-outliner=always";
+
+/// Features of a library, and the maximum sizes of its file, stripped, in kilobytes (1,000 bytes).
+pub(crate) struct Choice {
+    /// Features of the package `anyfn-lib`, separated by commas.
+    pub(crate) features: &'static str,
+    /// Size for x86-64 when this was written, rounded up. The library may only shrink.
+    pub(crate) now: u64,
+    /// Size that the library should have; `None` if there is no such goal.
+    pub(crate) goal: Option<u64>,
+}
+
+impl Choice {
+    /// Builds the library, and checks that it has not grown if the target is x86-64.
+    fn build(&self, run: &Run, target: &str) -> Result<(PathBuf, u64)> {
+        let Choice { features, now, .. } = self;
+        let library = build(run, features, target)?;
+        let size = size(&library)?;
+        if target == TARGETS[0] && size > now * 1000 {
+            let hint = "find what has made it larger, or change the number in xtask/src/small.rs and say why";
+            return Err(
+                format!("the library with {features} has {size} bytes, more than {now} KB: {hint}").into()
+            );
+        }
+        Ok((library, size))
+    }
+}
+
+/// The choices whose sizes are measured.
+pub(crate) const CHOICES: [Choice; 5] = [
+    Choice { features: "", now: 315, goal: None },
+    Choice { features: "runtime,modules", now: 745, goal: Some(300) },
+    Choice { features: "runtime,modules,rpc", now: 1237, goal: Some(700) },
+    CORPUS,
+    Choice { features: "runtime,modules,rpc,reflect", now: 1518, goal: None },
+];
+
+/// The choice that `./x test` builds, to run the conformance corpus with it.
+const CORPUS: Choice = Choice { features: "runtime,modules,reflect", now: 1034, goal: None };
+
+/// Name of the full library in the table, and the size that it should have, in bytes.
+const FULL: &str = "all features, unwinding, built for speed";
+const FULL_GOAL: u64 = 3_500_000;
+
+/// The targets for which the library is built.
+const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+
+/// Documentation page that contains the table of sizes.
+const PAGE: &str = "docs/sizes.md";
+
+/// Builds the library with features that are separated by commas, and returns the path of its file.
+pub(crate) fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
+    let words =
+        format!("build --profile small -p anyfn-lib --no-default-features --features std --target {target}");
+    let target_dir = paths::target_dir().join("small");
+    run.cmd(
+        system_rust::cargo(&words)
+            .args((!features.is_empty()).then(|| format!("--features={features}")))
+            .words("-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size")
+            .env("RUSTFLAGS", FLAGS)
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", board::LINKER)
+            .env("CARGO_TARGET_DIR", &target_dir),
+    )?;
+    Ok(target_dir.join(target).join("small/libanyfn.so"))
+}
+
+/// Writes `dist/small/libanyfn.so` for this machine, with features that are separated by commas.
+pub(crate) fn write(run: &Run, features: &str) -> Result<()> {
+    let folder = paths::root().join("dist/small");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let (from, to) = (build(run, features, here())?, folder.join("libanyfn.so"));
+    fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;
+    run.say(&format!("wrote {} ({} bytes)", to.display(), size(&to)?))
+}
+
+fn here() -> &'static str {
+    if cfg!(target_arch = "aarch64") { TARGETS[1] } else { TARGETS[0] }
+}
+
+fn size(file: &Path) -> Result<u64> {
+    Ok(fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len())
+}
+
+/// Runs the conformance corpus with the library, and checks that the library has not grown.
+pub(crate) fn conformance(run: &Run) -> Result<()> {
+    let (library, _) = CORPUS.build(run, here())?;
+    c_tests::conformance_with(run, library.parent().unwrap_or(&library))
+}
+
+/// Measures the library with each choice of features for each target, and writes the table to [`PAGE`].
+pub(crate) fn measure(run: &Run) -> Result<()> {
+    let mut table = String::from("| features | x86-64 | AArch64 | goal |\n|---|---:|---:|---:|\n");
+    for choice in CHOICES {
+        let parts = std::iter::once("core").chain(choice.features.split(',').filter(|name| !name.is_empty()));
+        let mut row = format!("| {} |", parts.collect::<Vec<&str>>().join(", "));
+        for target in TARGETS {
+            if target != here() && which(board::LINKER).is_none() {
+                row.push_str(" |");
+                continue;
+            }
+            row.push_str(&format!(" {} KB |", kilobytes(choice.build(run, target)?.1)));
+        }
+        row.push_str(&choice.goal.map_or_else(|| " |".into(), |goal| format!(" {goal} KB |")));
+        run.say(&row)?;
+        table.push_str(&(row + "\n"));
+    }
+    for (name, path) in others(run)? {
+        let goal = if name == FULL { format!(" {} KB", kilobytes(FULL_GOAL)) } else { String::new() };
+        let row = format!("| {name} | {} KB | |{goal} |", kilobytes(stripped_size(&path)?));
+        run.say(&row)?;
+        table.push_str(&(row + "\n"));
+    }
+    write_table(&table)
+}
+
+/// Returns the size in kilobytes, rounded, with commas between thousands.
+fn kilobytes(bytes: u64) -> String {
+    let kilobytes = (bytes + 500) / 1000;
+    match kilobytes / 1000 {
+        0 => kilobytes.to_string(),
+        thousands => format!("{thousands},{:03}", kilobytes % 1000),
+    }
+}
+
+/// Returns the names and paths of the other libraries in the table: the full library, and those of other projects if they
+/// are installed.
+fn others(run: &Run) -> Result<Vec<(&'static str, PathBuf)>> {
+    run.cmd(Cmd::new("cargo").words("build --release -p anyfn-lib"))?;
+    let mut found = vec![(FULL, paths::release_dir().join("libanyfn.so"))];
+    for (name, python, package, library) in [
+        ("libtvm_ffi.so of apache-tvm-ffi", paths::peer_python(), "tvm_ffi", "lib/libtvm_ffi.so"),
+        (
+            "libtvm_runtime.so of apache-tvm, which needs libtvm_ffi.so",
+            paths::tvm_python(),
+            "tvm",
+            "lib/libtvm_runtime.so",
+        ),
+    ] {
+        let Some(python) = python else { continue };
+        let code = format!(
+            "import importlib.util as u; print(u.find_spec('{package}').submodule_search_locations[0])"
+        );
+        let path = Path::new(Cmd::new(python).arg("-c").arg(code).output()?.trim()).join(library);
+        if path.exists() {
+            found.push((name, path));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the size of a library without symbols and debugging information.
+fn stripped_size(library: &Path) -> Result<u64> {
+    let copy = paths::scratch_dir("sizes");
+    fs::create_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
+    let copy = copy.join("stripped.so");
+    Cmd::new("strip").arg("--strip-all").arg("-o").arg(&copy).arg(library).run()?;
+    size(&copy)
+}
+
+/// Replaces the table in [`PAGE`].
+fn write_table(table: &str) -> Result<()> {
+    let path = paths::root().join(PAGE);
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let lines: Vec<&str> = text.lines().collect();
+    let begin = lines.iter().position(|line| line.starts_with("| features |"));
+    let begin = begin.ok_or_else(|| format!("{PAGE} has no table"))?;
+    let end = begin + lines[begin..].iter().take_while(|line| line.starts_with('|')).count();
+    let text = format!("{}\n{table}{}\n", lines[..begin].join("\n"), lines[end..].join("\n"));
+    Ok(fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?)
+}
