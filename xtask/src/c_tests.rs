@@ -150,23 +150,21 @@ pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
 /// Runs one test program with additional environment variables.
 pub(crate) fn run_one(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<()> {
     let file = paths::root().join(TESTS).join(name).with_extension("c");
-    let program = build(run, &file, Mode::Plain)?;
+    let program = build(run, &file, Mode::Plain, &paths::build_dir())?;
     run.cmd(env.iter().fold(start(&program, Mode::Plain)?, |cmd, (key, value)| cmd.env(key, value)))
 }
 
 /// Compiles and runs the conformance corpus as a C program.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
-    let file = scratch("conformance")?.join("conformance.c");
-    run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
-    build_and_run(run, &file, Mode::Plain)
+    conformance_with(run, &paths::build_dir())
 }
 
-/// Runs the conformance corpus as a C program, with the `libanyfn.so` in the folder `library`.
-pub(crate) fn conformance_with(run: &Run, library: &Path) -> Result<()> {
+/// Compiles and runs the conformance corpus as a C program with the `libanyfn.so` in the folder `lib_dir`.
+pub(crate) fn conformance_with(run: &Run, lib_dir: &Path) -> Result<()> {
     let file = scratch("conformance")?.join("conformance.c");
     run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
-    let program = build(run, &file, Mode::Plain)?;
-    run.cmd(start(&program, Mode::Plain)?.env("LD_LIBRARY_PATH", library))
+    let program = build(run, &file, Mode::Plain, lib_dir)?;
+    run.cmd(start(&program, Mode::Plain)?)
 }
 
 /// Runs the conformance cases for the functions of tvm-ffi's testing library, which tvm-ffi compiles from
@@ -198,14 +196,13 @@ pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
 }
 
 fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
-    let program = build(run, file, mode)?;
+    let program = build(run, file, mode, &paths::build_dir())?;
     run.cmd(start(&program, mode)?)
 }
 
-/// Compiles a C program and links it to `libanyfn.so` of the test build. Returns the path of the program.
-fn build(run: &Run, file: &Path, mode: Mode) -> Result<PathBuf> {
+/// Compiles a C program and links it to the `libanyfn.so` in the folder `lib_dir`. Returns the path of the program.
+fn build(run: &Run, file: &Path, mode: Mode, lib_dir: &Path) -> Result<PathBuf> {
     let program = mode_dir(mode)?.join(file.file_stem().unwrap_or_default());
-    let lib_dir = paths::build_dir();
     let sanitize =
         if mode == Mode::AddressSanitizer { "-fsanitize=address -fno-omit-frame-pointer" } else { "" };
     run.cmd(
@@ -220,7 +217,7 @@ fn build(run: &Run, file: &Path, mode: Mode) -> Result<PathBuf> {
             .arg("-o")
             .arg(&program)
             .arg("-L")
-            .arg(&lib_dir)
+            .arg(lib_dir)
             .words("-lanyfn -lpthread -ldl -lm")
             .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
     )?;

@@ -16,16 +16,22 @@ const FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Cforce-unwind-t
                      -Cllvm-args=-enable-machine-outliner=always";
 
 /// Features of a library, and the maximum sizes of its file, stripped, in kilobytes (1,000 bytes).
-pub(crate) struct Choice {
+struct Choice {
     /// Features of the package `anyfn-lib`, separated by commas.
-    pub(crate) features: &'static str,
+    features: &'static str,
     /// Size for x86-64 when this was written, rounded up. The library may only shrink.
-    pub(crate) now: u64,
+    now: u64,
     /// Size that the library should have; `None` if there is no such goal.
-    pub(crate) goal: Option<u64>,
+    goal: Option<u64>,
 }
 
 impl Choice {
+    /// Returns the name of the library in the table.
+    fn name(&self) -> String {
+        let features = self.features.split(',').filter(|name| !name.is_empty());
+        std::iter::once("core").chain(features).collect::<Vec<&str>>().join(", ")
+    }
+
     /// Builds the library, and checks that it has not grown if the target is x86-64.
     fn build(&self, run: &Run, target: &str) -> Result<(PathBuf, u64)> {
         let Choice { features, now, .. } = self;
@@ -42,7 +48,7 @@ impl Choice {
 }
 
 /// The choices whose sizes are measured.
-pub(crate) const CHOICES: [Choice; 5] = [
+const CHOICES: [Choice; 5] = [
     Choice { features: "", now: 315, goal: None },
     Choice { features: "runtime,modules", now: 745, goal: Some(300) },
     Choice { features: "runtime,modules,rpc", now: 1237, goal: Some(700) },
@@ -64,7 +70,7 @@ const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-g
 const PAGE: &str = "docs/sizes.md";
 
 /// Builds the library with features that are separated by commas, and returns the path of its file.
-pub(crate) fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
+fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
     let words =
         format!("build --profile small -p anyfn-lib --no-default-features --features std --target {target}");
     let target_dir = paths::target_dir().join("small");
@@ -106,8 +112,7 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
 pub(crate) fn measure(run: &Run) -> Result<()> {
     let mut table = String::from("| features | x86-64 | AArch64 | goal |\n|---|---:|---:|---:|\n");
     for choice in CHOICES {
-        let parts = std::iter::once("core").chain(choice.features.split(',').filter(|name| !name.is_empty()));
-        let mut row = format!("| {} |", parts.collect::<Vec<&str>>().join(", "));
+        let mut row = format!("| {} |", choice.name());
         for target in TARGETS {
             if target != here() && which(board::LINKER).is_none() {
                 row.push_str(" |");
@@ -125,7 +130,9 @@ pub(crate) fn measure(run: &Run) -> Result<()> {
         run.say(&row)?;
         table.push_str(&(row + "\n"));
     }
-    write_table(&table)
+    let path = paths::root().join(PAGE);
+    let page = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(fs::write(&path, with_table(&page, &table)?).map_err(|e| format!("{}: {e}", path.display()))?)
 }
 
 /// Returns the size in kilobytes, rounded, with commas between thousands.
@@ -172,14 +179,37 @@ fn stripped_size(library: &Path) -> Result<u64> {
     size(&copy)
 }
 
-/// Replaces the table in [`PAGE`].
-fn write_table(table: &str) -> Result<()> {
-    let path = paths::root().join(PAGE);
-    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let lines: Vec<&str> = text.lines().collect();
+/// Returns a page with another table in place of its table.
+fn with_table(page: &str, table: &str) -> Result<String> {
+    let lines: Vec<&str> = page.lines().collect();
     let begin = lines.iter().position(|line| line.starts_with("| features |"));
     let begin = begin.ok_or_else(|| format!("{PAGE} has no table"))?;
     let end = begin + lines[begin..].iter().take_while(|line| line.starts_with('|')).count();
-    let text = format!("{}\n{table}{}\n", lines[..begin].join("\n"), lines[end..].join("\n"));
-    Ok(fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?)
+    Ok(format!("{}\n{table}{}\n", lines[..begin].join("\n"), lines[end..].join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_row_for_each_choice() {
+        let page = fs::read_to_string(paths::root().join(PAGE)).unwrap();
+        for choice in CHOICES {
+            // The page rounds to the nearest number.
+            let begins = [choice.now, choice.now - 1]
+                .map(|now| format!("| {} | {} KB |", choice.name(), kilobytes(now * 1000)));
+            let is_row = |line: &str| begins.iter().any(|begin| line.starts_with(begin));
+            assert!(page.lines().any(is_row), "no line `{} ..`", begins[0]);
+        }
+    }
+
+    #[test]
+    fn the_table_is_replaced() {
+        let page = "# Sizes\n\n| features | x |\n|---|---|\n| core | 1 |\n\nEnd.\n";
+        let table = "| features | y |\n|---|---|\n";
+        let expected = "# Sizes\n\n| features | y |\n|---|---|\n\nEnd.\n";
+        assert_eq!(with_table(page, table).unwrap(), expected);
+        assert!(with_table("# Sizes\n", table).is_err());
+    }
 }

@@ -55,6 +55,15 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// with which these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
+/// Inputs of the small library and of the corpus with it, besides packages.
+const SMALL: &[&str] = &[
+    "xtask/src/small.rs",
+    "xtask/src/c_tests.rs",
+    "xtask/src/system_rust.rs",
+    "bindings/c",
+    "Cargo.toml",
+    ".x/setup",
+];
 const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", "bindings/c", ".x/setup"];
 
 /// Test file that runs the conformance corpus.
@@ -198,7 +207,7 @@ pub(crate) fn test() -> Vec<Step> {
             .needs_member("conformance")
             .skip_if(system_rust::unavailable)
             .packages(&["anyfn-conformance", "anyfn-lib"])
-            .inputs(&["bindings/c", "xtask/src/small.rs", "xtask/src/c_tests.rs", "Cargo.toml", ".x/setup"]),
+            .inputs(SMALL),
         Step::new("runtime for 32 bits", targets::check)
             .skip_if(system_rust::unavailable)
             .packages(&["anyfn-reflect", "anyfn-core"])
