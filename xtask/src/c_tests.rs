@@ -176,8 +176,7 @@ pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
     let dir = scratch("conformance-peer")?;
     let (file, program) = (dir.join("peer.c"), dir.join("peer"));
     run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-peer-c").arg(&file))?;
-    dist::compat(run, "libtvm_ffi.so")?;
-    let lib_dir = paths::root().join("dist/compat");
+    let lib_dir = dist::compat_for_tests(run)?;
     run.cmd(
         Cmd::new(cc())
             .words("-std=gnu11 -g -O1 -Wall -Wextra -Werror")

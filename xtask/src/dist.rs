@@ -39,20 +39,43 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Writes `dist/compat/<name>`: the library, linked again with the file name and SONAME that existing programs look for.
+/// Name under which existing programs look for the library.
+const COMPAT: &str = "libtvm_ffi.so";
+
+/// Writes `dist/compat/libtvm_ffi.so`: the library, linked again with the file name and SONAME that existing programs
+/// look for.
 ///
 /// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
-pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
+pub(crate) fn compat(run: &Run) -> Result<()> {
     let target = paths::target_dir().join("compat");
     run.cmd(
-        cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", name).env("CARGO_TARGET_DIR", &target),
+        cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", COMPAT).env("CARGO_TARGET_DIR", &target),
     )?;
     let built = target.join("release/libanyfn.so");
-    let dynamic = Cmd::new("readelf").arg("-d").arg(&built).output()?;
-    if !dynamic.lines().any(|line| line.contains("(SONAME)") && line.contains(&format!("[{name}]"))) {
-        return Err(format!("the build script of anyfn-lib did not set the SONAME to {name}").into());
+    check_soname(&built)?;
+    copy(run, &built, &dist_dir("compat")?.join(COMPAT))
+}
+
+/// Builds the same library for tests, and returns its folder. Only the link is repeated: the library with its own SONAME
+/// was built in the same target folder, to which it returns.
+pub(crate) fn compat_for_tests(run: &Run) -> Result<PathBuf> {
+    let (built, folder) = (paths::build_dir().join("libanyfn.so"), paths::scratch_dir("compat"));
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let linked = run
+        .cmd(cargo_cmd("build --workspace").env("ANYFN_SONAME", COMPAT))
+        .and_then(|()| check_soname(&built))
+        .and_then(|()| copy(run, &built, &folder.join(COMPAT)));
+    run.cmd(cargo_cmd("build --workspace"))?;
+    linked.map(|()| folder)
+}
+
+/// Checks that a library has the SONAME [`COMPAT`].
+fn check_soname(library: &Path) -> Result<()> {
+    let dynamic = Cmd::new("readelf").arg("-d").arg(library).output()?;
+    if !dynamic.lines().any(|line| line.contains("(SONAME)") && line.contains(&format!("[{COMPAT}]"))) {
+        return Err(format!("the build script of anyfn-lib did not set the SONAME to {COMPAT}").into());
     }
-    copy(run, &built, &dist_dir("compat")?.join(name))
+    Ok(())
 }
 
 /// Writes `dist/bin/anyfn`.

@@ -117,12 +117,12 @@ pub(crate) fn test() -> Vec<Step> {
             .quick(),
         Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
         Step::in_parts("rust tests", rust_test_parts, rust_tests).quick(),
-        Step::new("worker threads in all orders", |run| {
+        Step::new("threads in all orders", |run| {
             let dir = paths::target_dir().join("loom");
-            let test = cargo_cmd("test -p anyfn-runtime --lib threads::pool");
+            let test = cargo_cmd("test -p anyfn -p anyfn-core -p anyfn-runtime --lib orders::");
             run.cmd(test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", dir))
         })
-        .packages(&["anyfn-runtime"]),
+        .packages(&["anyfn", "anyfn-core", "anyfn-runtime"]),
         Step::in_parts("rust doc tests", rust_doc_test_parts, |run, due| {
             run.cmd(of_packages(cargo_cmd("test --doc"), &due.parts))
         }),
@@ -307,7 +307,7 @@ pub(crate) fn dist() -> Vec<Step> {
     let mut steps = vec![
         Step::new("library", dist::library).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
-        Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs_member("crates/lib"),
+        Step::new("libtvm_ffi.so", dist::compat).needs_member("crates/lib"),
         Step::new("command", dist::command).needs_member("crates/cli"),
         Step::new("command for aarch64", dist::board_command)
             .needs_member("crates/cli")
@@ -546,7 +546,7 @@ fn rust_asan_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
         let inputs = Inputs::default().packages([name]).paths(beside_rust(packages.folder(name)?));
-        Ok(Part::new(name, inputs.paths(["xtask/lsan.supp"])))
+        Ok(Part::new(name, inputs))
     };
     const CHECKED: [&str; 7] = [
         "anyfn",
@@ -568,7 +568,6 @@ fn rust_asan(run: &Run, due: &Due) -> Result<()> {
             // Tests request allocations that must fail with an error.
             .env("ASAN_OPTIONS", "allocator_may_return_null=1")
             .env("RUSTFLAGS", "-Zsanitizer=address")
-            .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
             .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
     )
 }

@@ -136,6 +136,38 @@ pub(crate) fn try_promote(count: &impl Counter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn panics(body: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(body).is_err()
+    }
+
+    #[test]
+    fn counts_stop_before_they_wrap() {
+        let weak = STRONG_MAX << 32 | 1;
+        let count = AtomicU64::new(weak);
+        assert!(panics(|| inc_weak(&count)));
+        assert_eq!(count.into_inner(), weak);
+        let strong = WEAK_ONE | STRONG_MAX;
+        let count = AtomicU64::new(strong);
+        assert!(panics(|| {
+            try_promote(&count);
+        }));
+        assert_eq!(count.into_inner(), strong);
+    }
+
+    #[test]
+    fn references_do_not_overflow() {
+        let count = AtomicU64::new(UNIQUE - 1 + STRONG_MAX);
+        let refused = std::panic::catch_unwind(|| inc_strong(&count));
+        assert!(refused.is_err());
+        assert_eq!(count.load(Ordering::Relaxed), UNIQUE - 1 + STRONG_MAX);
+    }
+}
+
+/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
+#[cfg(all(test, loom))]
+mod orders {
+    use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU64 as LoomU64, AtomicUsize};
 
@@ -155,24 +187,6 @@ mod tests {
         fn acquire_fence(&self) {
             loom::sync::atomic::fence(Ordering::Acquire);
         }
-    }
-
-    fn panics(body: impl FnOnce() + std::panic::UnwindSafe) -> bool {
-        std::panic::catch_unwind(body).is_err()
-    }
-
-    #[test]
-    fn counts_stop_before_they_wrap() {
-        let weak = STRONG_MAX << 32 | 1;
-        let count = AtomicU64::new(weak);
-        assert!(panics(|| inc_weak(&count)));
-        assert_eq!(count.into_inner(), weak);
-        let strong = WEAK_ONE | STRONG_MAX;
-        let count = AtomicU64::new(strong);
-        assert!(panics(|| {
-            try_promote(&count);
-        }));
-        assert_eq!(count.into_inner(), strong);
     }
 
     /// A reference-counted value that counts how often it is released. `loom` checks its content for data
@@ -211,14 +225,6 @@ mod tests {
             assert_eq!(self.dropped.load(Ordering::Relaxed), 1);
             assert_eq!(self.freed.load(Ordering::Relaxed), 1);
         }
-    }
-
-    #[test]
-    fn references_do_not_overflow() {
-        let count = AtomicU64::new(UNIQUE - 1 + STRONG_MAX);
-        let refused = std::panic::catch_unwind(|| inc_strong(&count));
-        assert!(refused.is_err());
-        assert_eq!(count.load(Ordering::Relaxed), UNIQUE - 1 + STRONG_MAX);
     }
 
     #[test]

@@ -288,3 +288,7 @@ impl<M: Monitor> Table<M> {
 #[cfg(test)]
 #[path = "table_tests.rs"]
 mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "table_orders.rs"]
+mod orders;

@@ -254,8 +254,9 @@ impl Drop for Slot {
     }
 }
 
-#[cfg(test)]
-mod tests {
+/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
+#[cfg(all(test, loom))]
+mod orders {
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU64 as LoomU64;
@@ -394,6 +395,12 @@ mod tests {
             assert_eq!(thing.count.load(Ordering::Relaxed), 0);
         });
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn holds_and_replaces_objects() {

@@ -214,7 +214,7 @@ impl PoolState {
 
 /// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
 #[cfg(all(test, loom))]
-mod tests {
+mod orders {
     use core::ffi::{c_int, c_void};
 
     use anyfn::abi::TVMParallelGroupEnv;
