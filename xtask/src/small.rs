@@ -13,7 +13,10 @@ use crate::{board, c_tests, paths, system_rust};
 
 /// Options of the compiler. The last one makes functions of instructions that occur repeatedly.
 const FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Cforce-unwind-tables=no -Zlocation-detail=none \
-                     -Cllvm-args=-enable-machine-outliner=always";
+                     -Cllvm-args=-enable-machine-outliner=always -Clink-arg=-Wl,-z,noseparate-code";
+
+/// Option for the linker that stores the addresses of pointers in data as a bitmap (`DT_RELR`), not as records of 24 bytes.
+const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
 /// Features of a library, and the maximum sizes of its file, stripped, in kilobytes (1,000 bytes).
 struct Choice {
@@ -74,15 +77,26 @@ fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
     let words =
         format!("build --profile small -p anyfn-lib --no-default-features --features std --target {target}");
     let target_dir = paths::target_dir().join("small");
+    let linker = if target == TARGETS[1] && target != here() { board::LINKER } else { "cc" };
+    let packed = if libc_reads_packed(linker) { format!(" {PACKED}") } else { String::new() };
     run.cmd(
         system_rust::cargo(&words)
             .args((!features.is_empty()).then(|| format!("--features={features}")))
             .words("-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size")
-            .env("RUSTFLAGS", FLAGS)
+            .env("RUSTFLAGS", format!("{FLAGS}{packed}"))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", board::LINKER)
             .env("CARGO_TARGET_DIR", &target_dir),
     )?;
     Ok(target_dir.join(target).join("small/libanyfn.so"))
+}
+
+/// Returns true if the C library with which `linker` links reads packed relocations, which glibc does since 2.36. A library
+/// needs at least the version of the C library with which it is linked in any case.
+fn libc_reads_packed(linker: &str) -> bool {
+    let path = Cmd::new(linker).arg("-print-file-name=libc.so.6").output();
+    let content = path.ok().and_then(|path| fs::read(path.trim()).ok()).unwrap_or_default();
+    let mark = b"GLIBC_ABI_DT_RELR";
+    content.windows(mark.len()).any(|part| part == mark)
 }
 
 /// Writes `dist/small/libanyfn.so` for this machine, with features that are separated by commas.
