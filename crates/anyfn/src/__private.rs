@@ -12,10 +12,12 @@ pub use linkme;
 #[cfg(target_family = "wasm")]
 pub use crate::collected::{Chain, Link};
 pub use crate::convert::Mismatch;
+pub use crate::decimal::parse_decimal;
 pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
 pub use crate::registered::{FunctionDef, REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
+pub use crate::sorted_map::SortedMap;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, FunctionTypes, Names, SafeCall};
 pub use crate::{__collected as collected, __entry as entry};

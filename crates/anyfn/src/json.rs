@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::decimal::parse_decimal;
 use crate::{Any, Array, Map, Result};
 
 /// A JSON value. A number is an int if it fits into 64 bits and has neither a fraction nor an exponent, and
@@ -117,7 +118,7 @@ impl Reader<'_> {
         let value = match text.parse::<i64>() {
             _ if !starts_well => return None,
             Ok(value) => Json::Int(value),
-            Err(_) => Json::Float(text.parse().ok().filter(|value: &f64| value.is_finite())?),
+            Err(_) => Json::Float(parse_decimal(text)?),
         };
         self.at += len;
         Some(value)

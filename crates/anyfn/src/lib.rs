@@ -56,6 +56,7 @@ mod cell;
 mod collected;
 mod containers;
 mod convert;
+mod decimal;
 mod define;
 mod device;
 mod dtype;
@@ -90,6 +91,7 @@ mod shape;
 pub mod shared;
 mod signals;
 mod signature;
+mod sorted_map;
 mod string;
 mod tensor;
 #[doc(hidden)]

@@ -30,15 +30,15 @@ pub fn quote(text: &str, out: &mut String) {
 #[must_use]
 #[cfg(feature = "std")]
 pub fn intern(name: &str) -> &'static str {
-    use alloc::collections::BTreeSet;
+    use crate::sorted_map::SortedMap;
     use std::sync::{Mutex, PoisonError};
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    static NAMES: Mutex<SortedMap<&'static str, &'static str>> = Mutex::new(SortedMap::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     match names.get(name) {
         Some(known) => known,
         None => {
             let kept: &'static str = alloc::boxed::Box::leak(name.into());
-            names.insert(kept);
+            names.insert(kept, kept);
             kept
         }
     }

@@ -11,11 +11,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use anyfn::__private::SortedMap;
 use anyfn::abi::{
     STATIC_TYPE_KEYS, TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIMethodInfo, TVMFFITypeMetadata,
     kTVMFFIDynObjectBegin, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIFunction, kTVMFFIObject,
@@ -50,7 +50,7 @@ struct Writer {
     /// Smallest dynamic type index that is not reserved for any type.
     next: i32,
     /// Registration state of each type, by type index. Lookups do not use it.
-    details: BTreeMap<i32, Details>,
+    details: SortedMap<i32, Details>,
 }
 
 /// Registration state of a type. Lookups do not use it.
@@ -132,7 +132,7 @@ impl<T: 'static> Growing<T> {
 
 static CHUNK_TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
 static KEYS: NameTable<AtomicPtr<TypeEntry>> = NameTable::new();
-static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: BTreeMap::new() });
+static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: SortedMap::new() });
 static START: Start = Start::new();
 
 /// Properties of a type that is to be registered.

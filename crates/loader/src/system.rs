@@ -1,7 +1,6 @@
 //! Modules of libraries that are linked into the process.
 
-use std::collections::HashMap;
-
+use anyfn::__private::SortedMap;
 use anyfn::{Module, Result};
 use anyfn_core::loader::Mutex;
 
@@ -9,12 +8,12 @@ use crate::library::{Code, LibraryModule};
 use crate::load;
 use crate::names::IMPORT_TREE;
 
-static MODULES: Mutex<Option<HashMap<String, Module>>> = Mutex::new(None);
+static MODULES: Mutex<SortedMap<String, Module>> = Mutex::new(SortedMap::new());
 
 /// Returns the module of the linked libraries whose symbols have the prefix `prefix`. All calls with the same prefix
 /// return the same module, which is never released.
 pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
-    if let Some(known) = MODULES.lock().get_or_insert_default().get(prefix) {
+    if let Some(known) = MODULES.lock().get(prefix) {
         return Ok(known.clone());
     }
     let code = Code::System(prefix.to_owned());
@@ -26,5 +25,5 @@ pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
     // this.
     let module = unsafe { load::with_imports(&library, import_tree, None) }?;
     // If two threads get here at the same time, the module of the first one stays.
-    Ok(MODULES.lock().get_or_insert_default().entry(prefix.to_owned()).or_insert(module).clone())
+    Ok(MODULES.lock().get_or_insert(prefix.to_owned(), module).clone())
 }

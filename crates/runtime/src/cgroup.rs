@@ -128,7 +128,7 @@ fn quota_v1(folder: &Path) -> Option<f64> {
 }
 
 fn ratio(quota: &str, period: &str) -> Option<f64> {
-    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| *n > 0.0 && n.is_finite());
+    let number = |text: &str| text.trim().parse::<u64>().ok().filter(|n| *n > 0).map(|n| n as f64);
     Some(number(quota)? / number(period)?)
 }
 

@@ -5,7 +5,6 @@ use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use alloc::collections::BTreeMap;
 use alloc::vec::{self, Vec};
 
 use anyfn_abi::kTVMFFIDict;
@@ -69,8 +68,8 @@ struct HookResults {
     /// Results of comparing other keys with the key that is looked up. Each entry keeps its key alive, so
     /// that no new key can get the same address.
     equal: Vec<(Any, bool)>,
-    /// Hashes that hooks have computed, indexed by the address of the key. Each entry keeps its key alive.
-    hashes: BTreeMap<u64, (Any, u64)>,
+    /// Hashes that hooks have computed, each with the address of the key, sorted by it. Each entry keeps its key alive.
+    hashes: Vec<(u64, Any, u64)>,
 }
 
 /// State of a lookup: the key, and the hook results collected so far.
@@ -137,7 +136,9 @@ impl<'a> Probe<'a> {
     }
 
     fn hash_of(&self, key: &Any) -> Option<u64> {
-        self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
+        let hashes = &self.told.hashes;
+        let index = hashes.binary_search_by_key(&key.view_ref().bits(), |(bits, ..)| *bits).ok()?;
+        Some(hashes[index].2)
     }
 
     /// Calls hooks to obtain the requested results, and stores the results. Must not be called while the lock
@@ -152,8 +153,9 @@ impl<'a> Probe<'a> {
             Ask::Hashes(keys) => {
                 for key in keys {
                     let hash = hash::any_hash(key.view_ref());
-                    self.told.hashes.insert(key.view_ref().bits(), (key, hash));
+                    self.told.hashes.push((key.view_ref().bits(), key, hash));
                 }
+                self.told.hashes.sort_unstable_by_key(|(bits, ..)| *bits);
             }
         }
     }

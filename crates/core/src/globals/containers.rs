@@ -1,6 +1,5 @@
 //! Global functions `ffi.*` for containers, on which the container classes of frontends are based.
 
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -188,7 +187,7 @@ fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
 fn first_device_but_cpu(value: Any) -> Result<Device> {
     // Containers may be deeply nested, and Lists and Dicts may even contain themselves: no recursion, and each is
     // visited once.
-    let mut visited: BTreeMap<usize, ObjectRef> = BTreeMap::new();
+    let mut visited = Map::<i64, ObjectRef>::new();
     let mut open = vec![value];
     while let Some(value) = open.pop() {
         let Some(object) = value.as_object() else { continue };
@@ -206,7 +205,9 @@ fn first_device_but_cpu(value: Any) -> Result<Device> {
             kTVMFFIDict => value.get::<Dict>()?.snapshot().into_iter().map(|(_, value)| value).collect(),
             _ => continue,
         };
-        if visited.insert(object.as_handle().addr(), object.clone()).is_none() {
+        let address = object.as_handle().addr() as i64;
+        if !visited.contains_key(address)? {
+            visited.insert(address, object.clone())?;
             open.extend(items.into_iter().rev());
         }
     }

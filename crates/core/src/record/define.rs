@@ -4,13 +4,13 @@ use core::ffi::c_void;
 use core::ptr;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use anyfn::__private::{
-    ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, FunctionDef, functions, quote, type_word,
+    ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, FunctionDef, SortedMap, functions, quote,
+    type_word,
 };
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
@@ -29,7 +29,7 @@ use crate::sys::Mutex;
 use crate::type_table::{self, NewType};
 
 /// Layouts of all types that `ffi.TypeDefine` has defined, by type index.
-static DEFINED: Mutex<BTreeMap<i32, &'static Layout>> = Mutex::new(BTreeMap::new());
+static DEFINED: Mutex<SortedMap<i32, &'static Layout>> = Mutex::new(SortedMap::new());
 
 /// Field flags that the caller of `ffi.TypeDefine` may specify.
 const TAKEN: i64 = {
@@ -80,7 +80,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         bail!("ValueError", "type '{key}': unknown structural kind {structural}");
     }
     let known = type_table::index_of(key.as_bytes());
-    if known.is_some_and(|known| !defined.contains_key(&known)) {
+    if known.is_some_and(|known| defined.get(&known).is_none()) {
         bail!("TypeError", "type '{key}' is defined by native code; choose another key");
     }
     if let Some(known) = known.and_then(|known| defined.get(&known))

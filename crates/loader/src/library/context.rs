@@ -110,7 +110,7 @@ pub(crate) unsafe fn lookup_from_imports(
     };
     // Another thread may have been first; a function that is not kept is released after the lock.
     let spare = found.clone();
-    let handle = lookups.lock().entry(name.to_owned()).or_insert(found).as_object().as_handle();
+    let handle = lookups.lock().get_or_insert(name.to_owned(), found).as_object().as_handle();
     drop(spare);
     Ok(handle)
 }

@@ -4,9 +4,9 @@
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 
-use std::collections::HashMap;
 use std::ffi::CString;
 
+use anyfn::__private::SortedMap;
 use anyfn::Result;
 use anyfn_core::loader::Mutex;
 
@@ -17,14 +17,14 @@ struct Address(NonNull<c_void>);
 // SAFETY: the address is only passed on; its user must know what lies there.
 unsafe impl Send for Address {}
 
-static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
+static SYMBOLS: Mutex<SortedMap<CString, Address>> = Mutex::new(SortedMap::new());
 /// Registers the address of a symbol of a library that is linked into the process. If the name was registered
 /// before, the new address replaces the old one.
 pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     let Some(symbol) = NonNull::new(symbol).map(Address) else {
         anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());
     };
-    let old = SYMBOLS.lock().get_or_insert_default().insert(name.to_owned(), symbol);
+    let old = SYMBOLS.lock().insert(name.to_owned(), symbol);
     if old.is_some_and(|old| old != symbol) {
         eprintln!("warning: system library symbol {} is registered again", name.to_string_lossy());
     }
@@ -33,10 +33,10 @@ pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Re
 
 /// Returns the address of the symbol that is registered under `name`.
 pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
+    SYMBOLS.lock().get(name).map(|address| address.0)
 }
 
 /// Returns the names of all registered symbols.
 pub(crate) fn symbols() -> Vec<CString> {
-    SYMBOLS.lock().iter().flat_map(HashMap::keys).cloned().collect()
+    SYMBOLS.lock().keys().cloned().collect()
 }

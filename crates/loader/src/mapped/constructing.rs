@@ -11,9 +11,9 @@
 
 use core::cell::RefCell;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use anyfn::__private::SortedMap;
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObject, TVMFFITypeMetadata};
 use anyfn::shared::{SharedField, SharedType};
 use anyfn::{Error, ObjectRef, Result};
@@ -32,7 +32,7 @@ struct Current {
     registered: Vec<(Vec<u8>, loader::Saved)>,
     /// Type indices of the types that existed already and that the library has registered again with the same
     /// layout.
-    same: BTreeSet<i32>,
+    same: SortedMap<i32, ()>,
 }
 
 thread_local! {
@@ -62,7 +62,7 @@ pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
         }
     }
     let current =
-        Current { path: path.to_path_buf(), failed: None, registered: Vec::new(), same: BTreeSet::new() };
+        Current { path: path.to_path_buf(), failed: None, registered: Vec::new(), same: SortedMap::new() };
     CURRENT.with(|all| all.borrow_mut().push(current));
     let leave = Leave;
     let result = body();
@@ -120,7 +120,7 @@ pub(crate) fn part_of_type(
     same: impl FnOnce() -> Option<bool>,
     add: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    if with_current(|current| current.same.contains(&type_index)) != Some(true) {
+    if with_current(|current| current.same.get(&type_index).is_some()) != Some(true) {
         return told(add());
     }
     match same() {
@@ -159,7 +159,8 @@ pub(crate) fn whole_type(
     let Some(known) = loader::metadata(type_index) else { return told(set()) };
     // Registering it twice in the same library is a mistake, as it is elsewhere.
     let is_same = |current: &mut Current| {
-        (known.total_size, known.structural_eq_hash_kind) == layout && current.same.insert(type_index)
+        (known.total_size, known.structural_eq_hash_kind) == layout
+            && current.same.insert(type_index, ()).is_none()
     };
     match with_current(is_same) {
         None => set(),

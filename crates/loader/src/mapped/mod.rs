@@ -11,12 +11,12 @@ use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::string::String as StdString;
 use std::sync::Arc;
 
+use anyfn::__private::SortedMap;
 use anyfn::{PackedFunc, WeakRef};
 use anyfn_core::loader::{LeaseKind, Library, Mutex};
 
@@ -34,11 +34,11 @@ pub(crate) struct Counts(pub(crate) [AtomicUsize; KINDS.len()]);
 /// Functions that the code of a library has looked up, keyed by name.
 ///
 /// The code keeps their handles in its static data, so the functions must live as long as that data.
-pub(crate) struct Lookups(pub(crate) Mutex<HashMap<StdString, PackedFunc>>);
+pub(crate) struct Lookups(pub(crate) Mutex<SortedMap<StdString, PackedFunc>>);
 
 impl Default for Lookups {
     fn default() -> Self {
-        Lookups(Mutex::new(HashMap::new()))
+        Lookups(Mutex::new(SortedMap::new()))
     }
 }
 

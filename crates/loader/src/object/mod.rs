@@ -7,11 +7,11 @@ use core::ffi::{CStr, c_int, c_void};
 use core::mem::{ManuallyDrop, offset_of};
 use core::ptr::NonNull;
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::string::String as StdString;
 use std::sync::Arc;
 
+use anyfn::__private::SortedMap;
 use anyfn::abi::{
     TVMFFIObject, TVMFFIObjectHandle, kTVMFFIModule, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
@@ -306,11 +306,11 @@ impl OwnModule {
     /// Calls `find` with the modules that this one imports, directly or indirectly, in depth-first order
     /// until a call has a result. Returns that result, or `None` if no call has one.
     fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
-        let mut seen = HashSet::new();
+        let mut seen = SortedMap::new();
         let mut open: Vec<Module> = self.imports();
         open.reverse();
         while let Some(next) = open.pop() {
-            if !seen.insert(next.as_object().as_handle()) {
+            if seen.insert(next.as_object().as_handle(), ()).is_some() {
                 continue;
             }
             let next = OwnModule::try_from(&next)?;
@@ -506,13 +506,13 @@ impl OwnModule {
 
 /// Returns true if `target` is among the modules `from` or their direct or indirect imports.
 fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
-    let mut seen = HashSet::new();
+    let mut seen = SortedMap::new();
     let mut open = from;
     while let Some(next) = open.pop() {
         if next.as_object().ptr_eq(target.as_object()) {
             return true;
         }
-        if seen.insert(next.as_object().as_handle()) {
+        if seen.insert(next.as_object().as_handle(), ()).is_none() {
             let imports = read(next.own_imports());
             open.extend(imports.iter().filter_map(|module| OwnModule::try_from(module).ok()));
         }

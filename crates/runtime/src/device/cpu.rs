@@ -38,7 +38,7 @@ unsafe impl Driver for Cpu {
         let number = |number: usize| i64::try_from(number).ok().map(Value::Int);
         match attribute {
             Attribute::Name => Some(Value::Text(name())),
-            Attribute::ComputeUnits => number(std::thread::available_parallelism().ok()?.get()),
+            Attribute::ComputeUnits => number(crate::threads::processors()),
             Attribute::TotalMemory => number(memory("MemTotal:")?),
             Attribute::FreeMemory => number(memory("MemAvailable:")?),
             _ => None,

@@ -5,9 +5,9 @@
 
 use core::cell::RefCell;
 use core::ptr;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyfn::__private::SortedMap;
 use anyfn::abi::{TVMFFIEnvGetStream, TVMFFIEnvSetStream};
 use anyfn::{Device, Error, Result, bail};
 
@@ -190,13 +190,13 @@ pub fn synchronize(device: Device) -> Result<()> {
 /// Table of the live streams or events, by device type, device index and native handle. Code that uses a
 /// stream or event holds a reference to it. The stream or event therefore stays alive, even if another thread
 /// frees it.
-struct Alive<T>(Mutex<BTreeMap<(i32, i32, usize), Arc<T>>>);
+struct Alive<T>(Mutex<SortedMap<(i32, i32, usize), Arc<T>>>);
 
-static STREAMS: Alive<Stream> = Alive(Mutex::new(BTreeMap::new()));
-static EVENTS: Alive<Event> = Alive(Mutex::new(BTreeMap::new()));
+static STREAMS: Alive<Stream> = Alive(Mutex::new(SortedMap::new()));
+static EVENTS: Alive<Event> = Alive(Mutex::new(SortedMap::new()));
 
 impl<T> Alive<T> {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<(i32, i32, usize), Arc<T>>> {
+    fn table(&self) -> MutexGuard<'_, SortedMap<(i32, i32, usize), Arc<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

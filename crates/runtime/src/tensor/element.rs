@@ -8,6 +8,7 @@
 //! without either the largest number. NaN becomes zero in a format without NaN. A format that only has powers of two
 //! rounds ties up, and converts negative numbers to NaN and zero to the smallest power.
 
+use anyfn::__private::parse_decimal;
 use anyfn::DType;
 use anyfn::abi::{
     kDLBfloat, kDLBool, kDLComplex, kDLFloat, kDLFloat4_e2m1fn, kDLFloat6_e2m3fn, kDLFloat6_e3m2fn,
@@ -281,7 +282,7 @@ impl Scalar {
             (Number::Float(value), _) if value.is_nan() => write!(out, "nan"),
             (Number::Float(value), Scalar::Float(float)) if matches!(float.mantissa, 7..23) => {
                 let short = (1..9).map(|digits| format!("{value:.digits$e}")).find_map(|text| {
-                    let value = text.parse::<f64>().ok()?;
+                    let value = parse_decimal(&text)?;
                     (float.encode(value) == code).then_some(value)
                 });
                 write!(out, "{:?}", short.unwrap_or(value))

@@ -222,7 +222,7 @@ impl Job {
         while let Some(index) = self.claim() {
             self.enter();
             let job = Shared(self);
-            let begun = worker::spawn("anyfn-task", move || {
+            let begun = worker::spawn(c"anyfn-task", move || {
                 let Shared(job) = { job };
                 // SAFETY: counted as a helper since before the thread was created.
                 unsafe { &*job }.run(index);

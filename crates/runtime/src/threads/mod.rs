@@ -26,6 +26,7 @@ use anyfn::{PackedFunc, Result, bail, register};
 
 use job::Job;
 pub(crate) use job::Task;
+pub(crate) use size::processors;
 
 /// Returns the number of threads that run a parallel launch, including the calling thread.
 pub fn num_threads() -> usize {

@@ -130,7 +130,7 @@ impl Pool {
         let mut state = lock(&self.state);
         while state.workers < wanted {
             // The tasks run without this worker.
-            if worker::spawn("anyfn-worker", || self.work()).is_err() {
+            if worker::spawn(c"anyfn-worker", || self.work()).is_err() {
                 break;
             }
             state.workers += 1;

@@ -66,6 +66,12 @@ fn choose(processors: usize, quota: Option<f64>) -> usize {
     processors.min(share).clamp(1, THREADS_MAX)
 }
 
+/// Returns the number of processors that this process may use at a time: those of its affinity mask, or its CPU quota if that
+/// is less, rounded down. The result is at least 1.
+pub(crate) fn processors() -> usize {
+    processor_quota().map_or(usize::MAX, |quota| quota as usize).clamp(1, affinity())
+}
+
 /// Returns the number of processors on which this process may run.
 fn affinity() -> usize {
     #[cfg(target_os = "linux")]
@@ -84,7 +90,9 @@ fn affinity() -> usize {
         }
     }
     // Also reached on machines with more processors than fit into the set.
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // SAFETY: the function only reads a setting of the system.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).unwrap_or(0).max(1)
 }
 
 #[cfg(test)]
