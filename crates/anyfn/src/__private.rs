@@ -29,6 +29,13 @@ use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 use crate::function::write_text;
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
+/// Returns the documentation `text` of a function, type or field; an empty string if the feature `docs` of this crate is
+/// off.
+#[must_use]
+pub const fn doc(text: &'static str) -> &'static str {
+    if cfg!(feature = "docs") { text } else { "" }
+}
+
 /// A context symbol: a pointer variable of compiled libraries, into which the loader writes the address of a
 /// runtime function.
 pub struct ContextSymbol {

@@ -47,6 +47,7 @@ mod method;
 mod once;
 mod opaque;
 mod raised;
+#[cfg(feature = "define")]
 mod record;
 mod registry;
 mod sentinel;

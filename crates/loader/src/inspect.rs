@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::string::String as StdString;
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::{Any, Array, IntoAny, Map, Result, String};
 
 use crate::dl::runtime::is_runtime_symbol;
@@ -11,6 +12,10 @@ use crate::elf::{self, Facts, Symbol};
 use crate::file::find;
 use crate::import_tree;
 use crate::names::function_names;
+
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.ModuleInspectFile" [] => |path: &str| inspect(path),
+};
 
 /// Description of a library file as a map. Its entries are in the order in which they are displayed.
 struct Fields(Map<String, Any>);
@@ -30,7 +35,7 @@ impl Fields {
 ///
 /// # Errors
 /// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
-pub(crate) fn inspect(path: &str) -> Result<Map<String, Any>> {
+fn inspect(path: &str) -> Result<Map<String, Any>> {
     let fail = |path: &Path, reason: StdString| {
         anyfn::error!("RuntimeError", "Cannot inspect {}: {reason}", path.display())
     };

@@ -29,6 +29,9 @@
 //!
 //! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
 
+// A build without some features does not use everything that is read from library files.
+#![cfg_attr(not(all(feature = "ledger", feature = "watch", feature = "inspect")), allow(dead_code))]
+
 mod compiled;
 mod custom;
 mod dl;
@@ -36,13 +39,17 @@ mod elf;
 mod file;
 mod globals;
 mod import_tree;
+#[cfg(feature = "inspect")]
 mod inspect;
+#[cfg(feature = "ledger")]
+mod ledger_globals;
 mod library;
 mod load;
 mod mapped;
 mod names;
 mod object;
 mod system;
+#[cfg(feature = "watch")]
 mod watch;
 
 use core::ffi::{CStr, c_void};

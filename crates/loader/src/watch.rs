@@ -14,10 +14,11 @@ use std::string::String as StdString;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use anyfn::__private::{FunctionDef, functions};
 use anyfn::abi::{
     AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIFunction,
 };
-use anyfn::{Any, AnyView, Error, Map, Module, PackedFunc, Result, String};
+use anyfn::{Any, AnyView, Args, Error, Map, Module, PackedFunc, Result, String};
 use anyfn_core::loader::{self, Mutex};
 
 use crate::file::{Identity, identity_of};
@@ -28,6 +29,20 @@ use crate::object::{Implementation, OwnModule};
 /// Minimum age of a file that is considered complete. A younger file that cannot be loaded may be incomplete,
 /// so it is tried again at the next check, without a warning.
 const SETTLED: Duration = Duration::from_secs(1);
+
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+    "ffi.ModuleWatch" [] => watch_file,
+    "ffi.ModuleWatchPoll" [] => |m: Module| of(&m)?.poll(),
+    "ffi.ModuleWatchReload" [] => |m: Module| of(&m)?.reload(),
+    "ffi.ModuleWatchProblem" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.problem().map(String::from)),
+    "ffi.ModuleWatchNewest" [] => |m: Module| of(&m)?.newest(),
+};
+
+/// Creates a module that follows a file and uses its newest build (see `watch.rs`).
+fn watch_file(args: Args<'_>) -> Result<Module> {
+    let callback = |index| if args.len() > index { args.get::<Option<PackedFunc>>(index) } else { Ok(None) };
+    Watch::open(args.get::<&str>(0)?, callback(1)?, callback(2)?)
+}
 
 /// A file that a module follows, with its newest build that could be loaded.
 pub(crate) struct Watch {
@@ -411,7 +426,7 @@ fn followed(module: &OwnModule) -> Option<&Arc<Watch>> {
 ///
 /// # Errors
 /// Returns `TypeError` if the module does not follow a file.
-pub(crate) fn of(module: &Module) -> Result<Arc<Watch>> {
+fn of(module: &Module) -> Result<Arc<Watch>> {
     let own = OwnModule::try_from(module)?;
     match followed(&own) {
         Some(watch) => Ok(watch.clone()),

@@ -122,7 +122,7 @@ impl Arguments {
             ::anyfn::__private::Names {
                 function: #function,
                 args: &[#(#names),*],
-                doc: #doc,
+                doc: ::anyfn::__private::doc(#doc),
                 defaults: &[#(#defaults),*],
                 read_only: &[#(#read_only),*],
             }

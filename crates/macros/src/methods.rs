@@ -202,7 +202,7 @@ mod tests {
         });
         for part in [
             "LOCAL : & str = \"type\"",
-            "doc : \"Length of the node.\"",
+            "doc (\"Length of the node.\")",
             "args : & [\"self\" , \"by\"]",
             "args : & [\"self\" , \"other\"]",
             "__p :: Blocking (This :: r#type)",

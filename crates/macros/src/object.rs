@@ -180,7 +180,7 @@ impl<'a> Field<'a> {
                 #checked
                 __p::FieldDef {
                     name: #name,
-                    doc: #doc,
+                    doc: ::anyfn::__private::doc(#doc),
                     flags: #value::LENT.flags() #(#flags)*,
                     offset: #offset,
                     size: ::core::mem::size_of::<#ty>(),
@@ -394,7 +394,7 @@ fn definition(
             // SAFETY: the fields are those of the struct, and the functions visit all of them.
             unsafe impl __p::Define for #this {
                 const DEFINITION: &'static __p::Definition = &__p::Definition {
-                    doc: #doc,
+                    doc: ::anyfn::__private::doc(#doc),
                     structural_kind: ::anyfn::abi::#kind as i32,
                     fields: &[#(#told_of),*],
                     creator: if #can_be_made && <#this as __p::Define>::PREPARES {
@@ -521,7 +521,7 @@ mod tests {
         let out = expand(item).unwrap().to_string();
         for part in [
             "name : \"type\"",
-            "doc : \"The name.\"",
+            "doc (\"The name.\")",
             "FieldDefault :: Value",
             "kTVMFFIFieldFlagBitMaskKwOnly",
             "kTVMFFIFieldFlagBitMaskReprOff",

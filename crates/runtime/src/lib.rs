@@ -16,6 +16,8 @@ pub mod profile;
 pub mod suite;
 pub mod tensor;
 pub mod threads;
+#[cfg(feature = "timing")]
 pub mod timing;
+#[cfg(any(feature = "timing", feature = "profile"))]
 mod units;
 mod workspace;

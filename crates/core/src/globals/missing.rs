@@ -11,16 +11,19 @@ use crate::function_table;
 
 /// Features of the library, each with the beginnings of the names of the functions that it adds. A feature whose beginnings
 /// are more specific comes first.
-const FEATURES: [(&str, &[&str]); 8] = [
+const FEATURES: [(&str, &[&str]); 14] = [
     ("rpc", &["rpc.", "runtime.RPC"]),
     ("suite", &["anyfn.device_suite"]),
     ("profile", &["anyfn.profile."]),
     ("doctor", &["anyfn.doctor", "anyfn.abi_version"]),
     ("bundle", &["anyfn.bundle"]),
-    (
-        "modules",
-        &["ffi.Module", "ffi.SystemLib", "ffi.Ledger", "ffi.LiveHandles", "ffi.Observe", "ffi.FunctionName"],
-    ),
+    ("define", &["ffi.TypeDefine", "ffi.MakeField", "ffi._PyClass"]),
+    ("ledger", &["ffi.Ledger", "ffi.LiveHandles"]),
+    ("watch", &["ffi.ModuleWatch"]),
+    ("inspect", &["ffi.ModuleInspectFile"]),
+    ("timing", &["anyfn.time_evaluator", "anyfn.timing_text"]),
+    ("null", &["anyfn.device_enable_null"]),
+    ("modules", &["ffi.Module", "ffi.SystemLib", "ffi.Observe", "ffi.FunctionName"]),
     (
         "runtime",
         &[
@@ -31,8 +34,6 @@ const FEATURES: [(&str, &[&str]); 8] = [
             "anyfn.set_num_threads",
             "anyfn.set_parallel_launcher",
             "anyfn.set_wait_hooks",
-            "anyfn.time_evaluator",
-            "anyfn.timing_text",
             "anyfn.workspace_bytes",
             "__tvm_set_device",
         ],
@@ -95,6 +96,8 @@ mod tests {
         for (name, hint) in [
             ("rpc.connect", "; this runtime was built without the feature `rpc`"),
             ("anyfn.device_suite", "; this runtime was built without the feature `suite`"),
+            ("ffi.ModuleWatchPoll", "; this runtime was built without the feature `watch`"),
+            ("ffi.ModuleLoadFromFile", "; this runtime was built without the feature `modules`"),
             ("anyfn.device_name", ""),
             ("no.such.function", ""),
             ("ffi.FunctionCallNamd", "; did you mean ffi.FunctionCallNamed?"),

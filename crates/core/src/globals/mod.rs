@@ -4,6 +4,7 @@
 
 mod containers;
 mod missing;
+#[cfg(feature = "define")]
 mod python_class;
 
 use core::ffi::c_void;
@@ -17,7 +18,9 @@ use anyfn::{
     registry,
 };
 
-use crate::{construct, extern_function, function_table, libraries, method, record, sentinel, type_table};
+#[cfg(feature = "define")]
+use crate::record;
+use crate::{construct, extern_function, function_table, libraries, method, sentinel, type_table};
 
 static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.FunctionListGlobalNamesFunctor" [] => list_names,
@@ -37,15 +40,17 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
 
 /// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
-    let lists = [
+    let lists: &[&[FunctionDef]] = &[
         FUNCTIONS,
         construct::FUNCTIONS,
+        #[cfg(feature = "define")]
         python_class::FUNCTIONS,
+        #[cfg(feature = "define")]
         record::FUNCTIONS,
         method::FUNCTIONS,
         containers::FUNCTIONS,
     ];
-    lists.into_iter().try_for_each(registry::register_defs)?;
+    lists.iter().try_for_each(|defs| registry::register_defs(defs))?;
     libraries::register_globals()
 }
 

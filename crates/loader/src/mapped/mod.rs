@@ -5,6 +5,10 @@
 
 pub(crate) mod constructing;
 pub(crate) mod lease;
+#[cfg(feature = "ledger")]
+pub(crate) mod ledger;
+#[cfg(not(feature = "ledger"))]
+#[path = "no_ledger.rs"]
 pub(crate) mod ledger;
 
 use core::ffi::{CStr, c_void};

@@ -50,6 +50,7 @@ fn devices() -> Vec<Device> {
 
 /// Makes the null devices, which only store bytes, available for tests. The host cannot access their memory directly.
 /// Returns the first null device.
+#[cfg(feature = "null")]
 #[register("anyfn.device_enable_null")]
 fn device_enable_null() -> Result<Device> {
     super::enable_null()

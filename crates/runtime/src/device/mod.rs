@@ -27,6 +27,7 @@ mod cpu;
 mod driver;
 mod globals;
 mod memory;
+#[cfg(feature = "null")]
 pub mod null;
 mod registry;
 mod stream;
@@ -49,6 +50,7 @@ pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
 ///
 /// # Errors
 /// Returns `RuntimeError` if `ext_dev` has another driver.
+#[cfg(feature = "null")]
 pub fn enable_null() -> anyfn::Result<anyfn::Device> {
     static NULL: null::Null = null::Null::new(anyfn::abi::kDLExtDev);
     static ENABLED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
