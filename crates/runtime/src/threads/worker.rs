@@ -1,6 +1,8 @@
 //! Creation of threads that do not interfere with the host program.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::CStr;
+#[cfg(not(loom))]
+use core::ffi::{c_int, c_void};
 use std::io;
 #[cfg(not(loom))]
 use std::{mem::MaybeUninit, ptr, sync::Once};
