@@ -56,7 +56,7 @@ const CHOICES: [Choice; 5] = [
     Choice { features: "runtime,modules", now: 515, goal: Some(300) },
     Choice { features: "runtime,modules,rpc", now: 1023, goal: Some(700) },
     CORPUS,
-    Choice { features: "runtime,modules,rpc,reflect", now: 1518, goal: None },
+    Choice { features: "runtime,modules,rpc,reflect", now: 1308, goal: None },
 ];
 
 /// The choice that `./x test` builds, to run the conformance corpus with it.
