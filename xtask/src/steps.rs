@@ -210,7 +210,7 @@ pub(crate) fn test() -> Vec<Step> {
             .inputs(SMALL),
         Step::new("runtime for 32 bits", targets::check)
             .skip_if(system_rust::unavailable)
-            .packages(&["anyfn-reflect", "anyfn-core"])
+            .packages(&["anyfn-reflect", "anyfn-core", "anyfn-protocol"])
             .inputs(TARGETS),
         Step::new("conformance, 32-bit arm", targets::arm)
             .needs_member("conformance")

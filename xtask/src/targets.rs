@@ -7,7 +7,7 @@ use crate::result::Result;
 use crate::runner::Run;
 use crate::system_rust;
 
-/// Targets for which the core of the runtime must compile: a page, and boards without an operating system.
+/// Targets for which the core of the runtime and the protocol of sessions must compile: a page, and boards without an operating system.
 const WITHOUT_SYSTEM: [&str; 3] = [WEB, "thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"];
 
 const WEB: &str = "wasm32-unknown-unknown";
@@ -30,7 +30,7 @@ fn cargo(words: &str, target: &str, library: &str) -> Cmd {
 
 /// Compiles the runtime without the standard library for targets without an operating system.
 pub(crate) fn check(run: &Run) -> Result<()> {
-    let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect -Zwarnings";
+    let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-protocol -Zwarnings";
     WITHOUT_SYSTEM
         .iter()
         .try_for_each(|target| run.cmd(cargo(words, target, "core,alloc").env("CARGO_BUILD_WARNINGS", "deny")))

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use anyfn::{Module, Result, error, registry};
-use anyfn_host::rpc::keys::Key;
+use anyfn_host::rpc::keys::generate_key;
 use anyfn_host::rpc::server::{self, ServerConfig};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
 }
 
 fn key(name: &str) -> Result<()> {
-    write(&format!("{}\n", Key::generate(name)?.to_text()))
+    write(&format!("{}\n", generate_key(name)?.to_text()))
 }
 
 /// Runs a session process: loads the operator's libraries, then serves the session. The server starts such a process for each

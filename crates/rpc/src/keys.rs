@@ -1,27 +1,18 @@
-//! Keys of clients, and the permissions and limits that a server grants to each key.
+//! Files of keys, and the permissions and limits that a server grants to each key.
 //!
-//! A key is the string `NAME:SECRET`: the name is sent in plain text, the secret (32 random bytes, in base64url without padding)
-//! is never sent. A client has one key; a server has a file of keys, each with its grant.
+//! A client has one key; a server has a file of keys, each with its grant.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyfn::{Error, Result, bail};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use anyfn_protocol::key::check_name;
+pub use anyfn_protocol::key::{Key, Secret};
 use serde_json::Value;
 
 use crate::policy::{Policy, SECONDS_MAX, number};
-
-/// Size of a key's secret, in bytes.
-pub const SECRET_SIZE: usize = 32;
-
-/// Maximum length of a key's name, in bytes.
-pub const NAME_MAX: usize = 64;
 
 /// Minimum memory limit of a session process, in bytes. No program can start with less.
 const PROCESS_MIN: u64 = 16 << 20;
@@ -33,119 +24,33 @@ const FILES_MIN: u64 = 64;
 /// Maximum size of a key file, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Secret of 32 bytes that client and server share. Its `Debug` output does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub [u8; SECRET_SIZE]);
-
-impl Secret {
-    /// Creates a secret from random bytes of the operating system.
-    ///
-    /// # Errors
-    /// Returns `OSError` if the random bytes cannot be read.
-    pub fn random() -> Result<Secret> {
-        let mut bytes = [0; SECRET_SIZE];
-        match getrandom::fill(&mut bytes) {
-            Ok(()) => Ok(Secret(bytes)),
-            Err(error) => bail!("OSError", "cannot get random bytes from the operating system: {error}"),
-        }
-    }
-
-    /// Parses a secret in the form of 43 base64url characters. Returns `None` if `text` does not have this
-    /// form.
-    fn parse(text: &str) -> Option<Secret> {
-        let bytes = base64_decode(text)?;
-        bytes.try_into().ok().map(Secret)
-    }
-
-    /// Formats the secret as 43 base64url characters. Printing the result reveals the secret to everyone who
-    /// can read the output.
-    pub fn to_text(&self) -> String {
-        base64_encode(&self.0)
+/// Fills `bytes` with random bytes of the operating system.
+///
+/// # Errors
+/// Returns `OSError` if the random bytes cannot be read.
+pub fn system_random(bytes: &mut [u8]) -> Result<()> {
+    match getrandom::fill(bytes) {
+        Ok(()) => Ok(()),
+        Err(error) => bail!("OSError", "cannot get random bytes from the operating system: {error}"),
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
+/// Creates a key with a new random secret.
+///
+/// # Errors
+/// Returns `ValueError` if `name` is not a valid name of a key, and `OSError` if no random bytes can be read.
+pub fn generate_key(name: &str) -> Result<Key> {
+    Key::generate(name, system_random)
 }
 
-/// Key of a client: a name and a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
-    name: String,
-    secret: Secret,
-}
-
-impl Key {
-    /// Creates a key with a new random secret.
-    ///
-    /// # Errors
-    /// Returns `ValueError` if `name` is not a valid name of a key, and `OSError` if no random bytes can be read.
-    pub fn generate(name: &str) -> Result<Key> {
-        Key::new(name, Secret::random()?)
-    }
-
-    /// Creates a key with the given secret.
-    ///
-    /// # Errors
-    /// Returns `ValueError` if `name` is not a valid name of a key.
-    pub fn new(name: &str, secret: Secret) -> Result<Key> {
-        check_name(name)?;
-        Ok(Key { name: name.into(), secret })
-    }
-
-    /// Reads a key from a file. The file must contain only the key, and other users must have no access to
-    /// it.
-    ///
-    /// # Errors
-    /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
-    /// contains no key.
-    pub fn read(path: &Path) -> Result<Key> {
-        let text = read_private(path)?;
-        text.trim().parse().map_err(|error: Error| in_file(path, &error))
-    }
-
-    /// Returns the name of the key. The name is sent unencrypted.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the secret of the key.
-    pub fn secret(&self) -> &Secret {
-        &self.secret
-    }
-
-    /// Formats the key, including its secret, as a string.
-    pub fn to_text(&self) -> String {
-        format!("{}:{}", self.name, self.secret.to_text())
-    }
-}
-
-impl FromStr for Key {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Key> {
-        // The message never repeats the input: most of a mistyped key is a secret.
-        let Some((name, secret)) = text.split_once(':') else {
-            bail!(
-                "ValueError",
-                "expected a key of the form `NAME:SECRET`, as printed by `anyfn rpc key NAME`, got a string without a colon"
-            );
-        };
-        check_name(name)?;
-        match Secret::parse(secret) {
-            Some(secret) => Key::new(name, secret),
-            None => bail!(
-                "ValueError",
-                "expected 43 characters of base64url (letters, digits, `-`, `_`) as the secret of key `{name}`, got {}",
-                match secret.chars().count() {
-                    43 => "other characters".to_owned(),
-                    count => format!("{count} characters"),
-                }
-            ),
-        }
-    }
+/// Reads a key from a file. The file must contain only the key, and other users must have no access to it.
+///
+/// # Errors
+/// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
+/// contains no key.
+pub fn read_key(path: &Path) -> Result<Key> {
+    let text = read_private(path)?;
+    text.trim().parse().map_err(|error: Error| in_file(path, &error))
 }
 
 /// Resource limits of a key, in addition to its [`Policy`]: limits on each session process, and on the number
@@ -217,9 +122,9 @@ pub struct Keys {
 impl Keys {
     /// Creates a set that contains one key, with the given permissions and limits.
     pub fn one(key: &Key, policy: Policy, limits: Limits) -> Keys {
-        let policy = Policy { key: Some(key.name.clone()), ..policy };
-        let grant = Grant { secret: Some(key.secret.clone()), policy, limits };
-        Keys { grants: BTreeMap::from([(key.name.clone(), grant)]) }
+        let policy = Policy { key: Some(key.name().to_owned()), ..policy };
+        let grant = Grant { secret: Some(key.secret().clone()), policy, limits };
+        Keys { grants: BTreeMap::from([(key.name().to_owned(), grant)]) }
     }
 
     /// Reads a key file, which other users must not be able to read.
@@ -326,23 +231,6 @@ pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, va
     Ok(())
 }
 
-fn check_name(name: &str) -> Result<()> {
-    if is_name(name) {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(NAME_MAX).flat_map(char::escape_debug).collect();
-    bail!(
-        "ValueError",
-        "expected a key name of 1 to {NAME_MAX} ASCII letters, digits, `.`, `-` and `_`, got `{shown}`"
-    )
-}
-
-/// Returns true if `name` is a valid key name.
-pub fn is_name(name: &str) -> bool {
-    (1..=NAME_MAX).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-}
-
 /// Reads a file that contains secrets. Returns an error if other users have access to the file.
 fn read_private(path: &Path) -> Result<String> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -373,50 +261,4 @@ fn read_private(path: &Path) -> Result<String> {
 
 fn in_file(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), &format!("`{}`: {}", path.display(), error.message()))
-}
-
-/// Encodes bytes as base64url without padding.
-pub(crate) fn base64_encode(bytes: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// Decodes a string that [`base64_encode`] has created. Returns `None` for all other strings, so that each
-/// value has only one encoding.
-pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
-    URL_SAFE_NO_PAD.decode(text).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_and_back() {
-        for size in 0..40usize {
-            let bytes: Vec<u8> = (0..size).map(|at| (at * 37 + size) as u8).collect();
-            let text = base64_encode(&bytes);
-            assert_eq!(base64_decode(&text).as_deref(), Some(&bytes[..]), "{text}");
-        }
-        assert_eq!(base64_encode(b"\xfb\xff\xfe"), "-__-");
-        assert_eq!(base64_encode(b"ab"), "YWI");
-        for wrong in ["A", "AAAAA", "AB=", "A+/A", "YWJ", "\u{e9}AAA"] {
-            assert_eq!(base64_decode(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_damaged_secret_is_described_but_not_shown() {
-        for (secret, got) in [("!".repeat(43), "got other characters"), ("ab".to_owned(), "got 2 characters")] {
-            let error = format!("alice:{secret}").parse::<Key>().unwrap_err();
-            assert_eq!(error.kind(), "ValueError");
-            assert!(error.message().ends_with(got), "{error}");
-            assert!(!error.message().contains(&secret), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_secret_is_not_shown() {
-        let key = Key::generate("alice").unwrap();
-        assert!(!format!("{key:?}").contains(&key.secret().to_text()));
-    }
 }

@@ -1,6 +1,7 @@
 //! Permissions and limits of a session.
 
 use anyfn::{Result, bail};
+use anyfn_protocol::SessionLimits;
 use serde_json::{Value, json};
 
 /// Permissions and limits of a session. Everything that is not explicitly permitted is denied.
@@ -57,6 +58,17 @@ impl Policy {
         Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
     }
 
+    /// Returns the limits that the protocol applies.
+    pub(crate) fn session_limits(&self) -> SessionLimits {
+        SessionLimits {
+            handles: self.handles,
+            calls: self.calls,
+            message_bytes: self.message_bytes,
+            call_seconds: self.call_seconds,
+            idle_seconds: self.idle_seconds,
+        }
+    }
+
     /// Returns a policy that permits only the device `cpu`, with the default limits of a server.
     pub fn closed() -> Policy {
         Policy {
@@ -76,10 +88,7 @@ impl Policy {
 
     /// Returns true if the client may look up the global function called `name`.
     pub fn allows_function(&self, name: &str) -> bool {
-        self.functions.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => pattern == name,
-        })
+        anyfn_protocol::services::matches(&self.functions, name)
     }
 
     /// Returns true if the client may use a device, such as `cuda:0`.

@@ -12,16 +12,18 @@ use anyfn::{
     error, methods, register,
 };
 
-use crate::code;
-use crate::connection::{Connection, Target, Transfer, with_timeout};
+use anyfn_protocol::code;
+use anyfn_protocol::endpoint::{Target, Transfer};
+
+use crate::connection::{Connection, with_timeout};
 use crate::establish::{self, Arrival};
 use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::Key;
 use crate::policy::{Policy, SECONDS_MAX};
-use crate::remote::{described, stands_for};
 use crate::service::own_folder;
 use crate::socket::Socket;
 use crate::store::digest_of;
+use anyfn_protocol::{described, stands_for};
 
 /// Session with another process: access to its functions, modules and tensors.
 #[derive(Object)]
@@ -30,7 +32,7 @@ pub struct Session {
     /// Name of the peer, for error messages.
     pub peer: anyfn::String,
     #[field(skip)]
-    connection: Arc<Connection>,
+    connection: Connection,
     #[field(skip)]
     child: Option<Child>,
 }
@@ -61,7 +63,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // The remaining proxies keep the connection open, since they can still be called although the session object is
         // unreachable: only the last of them ends it.
-        if Arc::strong_count(&self.connection) == 1 || self.child.is_some() {
+        if Arc::strong_count(self.connection.endpoint()) == 1 || self.child.is_some() {
             self.connection.close();
         }
     }
@@ -78,7 +80,7 @@ impl Session {
     /// Returns a global function of the peer. It is called like a local function, from any thread.
     #[blocking]
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
-        match described(&self.connection, &self.ask(code::GLOBAL, (name,))?)? {
+        match described(self.connection.endpoint(), &self.ask(code::GLOBAL, (name,))?)? {
             Some(function) => Ok(function),
             None => bail!("ValueError", "{}: no function is named {name:?}", self.peer),
         }
@@ -190,11 +192,11 @@ fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
 #[register("rpc.time_evaluator", blocking)]
 fn time_evaluator(args: Args<'_>) -> Result<Any> {
     let function = args.get::<PackedFunc>(0)?;
-    let Some((connection, number)) = stands_for(function.as_object()) else { return Ok(Any::NONE) };
+    let Some((endpoint, number)) = stands_for(function.as_object()) else { return Ok(Any::NONE) };
     let number = Any::new(number)?;
     let mut all = vec![number.as_view()];
     all.extend_from_slice(&args.as_slice()[1..]);
-    connection.call(&Target::Service(code::TIME), &all)
+    endpoint.call(&Target::Service(code::TIME), &all)
 }
 
 /// Default time limit for connecting, in seconds.

@@ -132,7 +132,7 @@ impl Socket {
 
     /// Reads like [`Socket::read`] with `wait` set to true, but may poll for a short time before the thread
     /// sleeps.
-    pub(crate) fn read_polling(&self, into: &mut [u8], polling: &mut Polling) -> io::Result<usize> {
+    pub(crate) fn read_polling(&self, into: &mut [u8], polling: &Polling) -> io::Result<usize> {
         if !polling.polls_now() {
             return self.read(into, true);
         }
@@ -227,17 +227,17 @@ mod tests {
     fn a_read_that_rests_does_not_poll() {
         let (a, b) = Socket::pair().unwrap();
         let (a, b) = (Socket::new(a).unwrap(), Socket::new(b).unwrap());
-        let mut polling = Polling::default();
+        let polling = Polling::default();
         let mut byte = [0_u8; 1];
         b.write(b"x", b"").unwrap();
-        assert_eq!(a.read_polling(&mut byte, &mut polling).unwrap(), 1);
+        assert_eq!(a.read_polling(&mut byte, &polling).unwrap(), 1);
         assert_eq!(polling.counts(), (0, 1));
         // Nothing arrives: the read has polled, and slept until it timed out.
-        let error = a.read_polling(&mut byte, &mut polling).unwrap_err();
+        let error = a.read_polling(&mut byte, &polling).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(polling.counts(), (1, 0));
         b.write(b"y", b"").unwrap();
-        assert_eq!(a.read_polling(&mut byte, &mut polling).unwrap(), 1);
+        assert_eq!(a.read_polling(&mut byte, &polling).unwrap(), 1);
         assert_eq!(polling.counts(), (0, 0), "it slept immediately");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyfn::{Any, Result, bail, check_signals, error};
 use blake2::{Blake2s256, Digest};
 
-use crate::sink::Sink;
+use anyfn_protocol::sink::Sink;
 
 /// Number of characters of a digest, which consists of 32 bytes in hexadecimal.
 const DIGITS: usize = 64;

@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- doctor, rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- doctor, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -22,7 +22,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-loader", &["anyfn", "anyfn-core"]),
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
-    ("anyfn-rpc", &["anyfn-abi", "anyfn"]),
+    ("anyfn-protocol", &["anyfn-abi", "anyfn"]),
+    // A driver of the protocol.
+    ("anyfn-rpc", &["anyfn-abi", "anyfn", "anyfn-protocol"]),
     // Splits commands into words, for all that runs the programs that users name.
     ("anyfn-command", &[]),
     ("anyfn-bundle", &["anyfn-abi", "anyfn", "anyfn-command"]),

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyfn_host::rpc::keys::Key;
+use anyfn_host::rpc::keys::generate_key;
 
 use crate::hand::*;
 use crate::rig::*;
@@ -48,7 +48,7 @@ fn who_waits_is_told_its_place() {
 
 #[test]
 fn a_key_that_fills_the_queue_lets_others_in() {
-    let bob = Key::generate("bob").unwrap();
+    let bob = generate_key("bob").unwrap();
     let keys = format!(
         "{{\"keys\": {{\"alice\": {{\"secret\": \"{}\", \"functions\": [\"testing.*\"]}}, \"bob\": {{\"secret\": \"{}\", \
          \"functions\": [\"testing.*\"]}}}}}}",

@@ -2,12 +2,17 @@
 
 use super::*;
 use crate::establish::{self, Arrival};
-use crate::keys::Key;
+use crate::keys::{Key, generate_key};
+use crate::policy::Policy;
 use anyfn::{IntoArgs, registry};
 use anyfn_loader as _;
+use anyfn_protocol::endpoint::{Service, WaiterEntry};
+use anyfn_protocol::frame::{FrameKind, Frames, write_message};
+use anyfn_protocol::sink::Sink;
+use anyfn_protocol::{ClientOpening, ServerOpening, code};
 
 /// Returns the client's end and the server's end of a session within this process, after the handshake.
-fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
+fn session(key: Option<&Key>) -> (Connection, Connection) {
     let (here, there) = Socket::pair().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
@@ -22,9 +27,9 @@ fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
 }
 
 /// Returns the numbers of successful reads and of writes on the sockets of both ends.
-fn counts(sides: &(Arc<Connection>, Arc<Connection>)) -> [u64; 4] {
+fn counts(sides: &(Connection, Connection)) -> [u64; 4] {
     let [a, b] =
-        [&sides.0, &sides.1].map(|side| side.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
+        [&sides.0, &sides.1].map(|side| side.line.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
     [a[0], a[1], b[0], b[1]]
 }
 
@@ -36,7 +41,7 @@ fn check(key: Option<&Key>) {
     let served = std::thread::spawn(move || server.serve());
     let client = &sides.0;
     let found = ("test.counted.nop",)
-        .with_views(|views| client.call(&Target::Service(crate::code::GLOBAL), views))
+        .with_views(|views| client.call(&Target::Service(anyfn_protocol::code::GLOBAL), views))
         .unwrap();
     let (function, _) = found.get::<(PackedFunc, Option<String>)>().unwrap();
     let before = counts(&sides);
@@ -54,54 +59,67 @@ fn check(key: Option<&Key>) {
 
 #[test]
 fn a_result_that_nobody_takes_is_given_back() {
-    registry::register("test.left.nop").overriding().set(&PackedFunc::new(|_| Ok(Any::NONE))).unwrap();
-    let (client, server) = session(None);
-    let served = std::thread::spawn({
-        let server = server.clone();
-        move || server.serve()
-    });
-    let found = ("test.left.nop",)
-        .with_views(|views| client.call(&Target::Service(crate::code::GLOBAL), views))
-        .unwrap();
-    // As if it had arrived for a call that was abandoned meanwhile.
-    let id = 1 << 40;
-    lock(&client.state).waiters.insert(id, Waiter { outcome: Some(Ok(found)), ..Waiter::default() });
+    let (client, server, _) = reading(1);
+    let entry = WaiterEntry::new(client.endpoint(), None).unwrap();
+    let id = entry.id();
+    dispatch(&client, FrameKind::Return, id, &functions(1), None);
+    // The call is abandoned after its result has arrived.
     let (done, left) = std::sync::mpsc::channel();
-    let leaving = client.clone();
-    std::thread::spawn(move || {
-        leaving.leave(lock(&leaving.state), id);
-        done.send(()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(entry);
+            done.send(()).unwrap();
+        });
+        left.recv_timeout(Duration::from_secs(30)).expect("it waits for the lock that it holds");
     });
-    left.recv_timeout(Duration::from_secs(30)).expect("it waits for the lock that it holds");
-    assert_eq!(lock(&client.state).releases.len(), 1);
-    client.close();
-    served.join().unwrap();
+    assert_eq!(outcome((&client, &server), id).1, [1]);
+}
+
+/// Lets the client dispatch a message as if it had received it. `interrupt` is the state of the thread that reads.
+fn dispatch(client: &Connection, kind: FrameKind, id: u64, payload: &[u8], interrupt: Option<&dyn Interrupt>) {
+    let mut bytes = Vec::new();
+    write_message(kind, id, payload, |header, part| {
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(part);
+        Ok::<(), ()>(())
+    })
+    .unwrap();
+    let endpoint = client.endpoint();
+    let mut input = endpoint.input();
+    for part in bytes.chunks(1024) {
+        input.room()[..part.len()].copy_from_slice(part);
+        input.received(part.len()).unwrap();
+    }
+    assert!(endpoint.hand_out(&mut input, interrupt).unwrap());
 }
 
 /// Returns both ends of a session, and the state of a thread that reads at the first end and waits for the
 /// call `id`. No such thread actually runs.
-fn reading(id: u64) -> (Arc<Connection>, Arc<Connection>, Reading) {
+fn reading(id: u64) -> (Connection, Connection, Reading) {
     let (client, server) = session(None);
-    (client, server, Reading { id, deadline: None, given_up: Cell::new(None) })
+    let origin = client.line.origin;
+    (client, server, Reading { id, deadline: None, origin, given_up: Cell::new(None) })
 }
 
 #[test]
 fn bytes_for_a_call_that_unwound_are_thrown_away() {
-    let (client, _server, reading) = reading(7);
+    let (client, _server, reading) = reading(1);
     let mut memory = vec![0_u8; 64];
     let data = |at: u64| [&at.to_le_bytes()[..], &[9; 32]].concat();
-    let id = 7;
+    let id = 1;
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _entry = WaiterEntry::new(&client, id, Some(&mut memory)).unwrap();
-        client.dispatch(FrameKind::Data, id, &data(0), Some(&reading)).unwrap();
+        let entry = WaiterEntry::new(client.endpoint(), Some(&mut memory)).unwrap();
+        assert_eq!(entry.id(), id);
+        dispatch(&client, FrameKind::Data, id, &data(0), Some(&reading));
         panic!("while it waits");
     }));
     assert!(unwound.is_err());
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
     // The memory belongs to another owner now.
-    client.dispatch(FrameKind::Data, id, &data(32), Some(&reading)).unwrap();
+    dispatch(&client, FrameKind::Data, id, &data(32), Some(&reading));
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
-    assert!(lock(&client.state).waiters.is_empty());
+    let Step::Done(Err(error)) = client.endpoint().table().step(id, None) else { panic!("the entry exists") };
+    assert_eq!(error.kind(), "InternalError");
 }
 
 /// Returns the serialised result of a call: an array of `count` functions of the peer, with a thousand small
@@ -120,50 +138,74 @@ fn functions(count: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the outcome of the call `id`, if available, and the handles that the client has released.
-fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>) {
-    let mut state = lock(&client.state);
-    let outcome = state.waiters.get_mut(&id).and_then(|waiter| waiter.outcome.take());
-    let mut given = std::mem::take(&mut state.releases);
-    given.sort_unstable();
-    assert!(given.iter().all(|(_, count)| *count == 1));
-    (outcome, given.into_iter().map(|(handle, _)| handle).collect())
+/// Returns the outcome of the call `id`, if available, and the handles that the client has released, in order. They arrive at
+/// `server`, which nobody serves.
+fn outcome((client, server): (&Connection, &Connection), id: u64) -> (Option<Result<Any>>, Vec<u64>) {
+    let outcome = match client.endpoint().table().step(id, None) {
+        Step::Done(outcome) => Some(outcome),
+        _ => None,
+    };
+    // Any message takes the releases along.
+    client.endpoint().cancel(u64::MAX).unwrap();
+    let (mut frames, mut given) = (Frames::new(0), Vec::new());
+    loop {
+        let count = server.line.socket.read(frames.room(), true).unwrap();
+        frames.filled(count);
+        while let Some(message) = frames.next().unwrap() {
+            if message.kind == FrameKind::Cancel {
+                given.sort_unstable();
+                return (outcome, given);
+            }
+            assert_eq!(message.kind, FrameKind::Release);
+            for one in message.payload.chunks(16) {
+                let (handle, times) = one.split_first_chunk::<8>().unwrap();
+                assert_eq!(times, 1_u64.to_le_bytes());
+                given.push(u64::from_le_bytes(*handle));
+            }
+        }
+    }
 }
+
+/// Number of handles in a result; fewer than are released immediately.
+const COUNT: u64 = 63;
 
 #[test]
 fn a_result_is_not_read_to_its_end_when_time_is_over() {
-    // Fewer than are released immediately.
-    let count = RELEASES as u64 - 1;
-    let (client, _server, mut reading) = reading(7);
-    let _entries = [7, 8].map(|id| WaiterEntry::new(&client, id, None).unwrap());
-    reading.deadline = Some(Instant::now());
-    client.dispatch(FrameKind::Return, 7, &functions(count), Some(&reading)).unwrap();
-    let (own, given) = outcome(&client, 7);
+    let (client, server, mut reading) = reading(1);
+    let _entries = [1, 2].map(|id| {
+        let entry = WaiterEntry::new(client.endpoint(), None).unwrap();
+        assert_eq!(entry.id(), id);
+        entry
+    });
+    let sides = (&client, &server);
+    reading.deadline = Some(Duration::ZERO);
+    dispatch(&client, FrameKind::Return, 1, &functions(COUNT), Some(&reading));
+    let (own, given) = outcome(sides, 1);
     assert_eq!(own.unwrap().unwrap_err().kind(), "TimeoutError");
     // Handles of the values that were read, and of those that were not.
-    assert_eq!(given, (1..=count).collect::<Vec<_>>());
+    assert_eq!(given, (1..=COUNT).collect::<Vec<_>>());
     assert!(reading.given_up.take().is_none(), "it has its outcome");
     // A result for another call is read nevertheless, and the reading thread stops waiting afterwards.
-    client.dispatch(FrameKind::Return, 8, &functions(count), Some(&reading)).unwrap();
-    let (other, given) = outcome(&client, 8);
+    dispatch(&client, FrameKind::Return, 2, &functions(COUNT), Some(&reading));
+    let (other, given) = outcome(sides, 2);
     assert_eq!(
         (other.unwrap().unwrap().get::<anyfn::Array>().unwrap().len(), given),
-        (1001 * count as usize, vec![])
+        (1001 * COUNT as usize, vec![])
     );
     assert_eq!(reading.given_up.take().unwrap().kind(), "TimeoutError");
 }
 
 #[test]
 fn a_result_that_nobody_waits_for_is_not_read_to_its_end() {
-    let count = RELEASES as u64 - 1;
-    let (client, _server, reading) = reading(7);
-    client.dispatch(FrameKind::Return, 9, &functions(count), Some(&reading)).unwrap();
-    assert_eq!(outcome(&client, 9).1, (1..=count).collect::<Vec<_>>());
+    let (client, server, reading) = reading(1);
+    dispatch(&client, FrameKind::Return, 9, &functions(COUNT), Some(&reading));
+    assert_eq!(outcome((&client, &server), 9).1, (1..=COUNT).collect::<Vec<_>>());
     // A result of a connection that is over is not read either.
-    let entry = WaiterEntry::new(&client, 7, None).unwrap();
-    client.end(error!("ConnectionError", "it is over"));
-    client.dispatch(FrameKind::Return, 7, &functions(count), Some(&reading)).unwrap();
-    assert_eq!(outcome(&client, 7).0.unwrap().unwrap_err().message(), "it is over");
+    let entry = WaiterEntry::new(client.endpoint(), None).unwrap();
+    client.endpoint().end(error!("ConnectionError", "it is over"));
+    dispatch(&client, FrameKind::Return, 1, &functions(COUNT), Some(&reading));
+    let Step::Done(result) = client.endpoint().table().step(1, None) else { panic!("no outcome") };
+    assert_eq!(result.unwrap_err().message(), "it is over");
     drop(entry);
 }
 
@@ -171,19 +213,27 @@ fn a_result_that_nobody_waits_for_is_not_read_to_its_end() {
 fn a_service_that_panics_gives_an_error() {
     struct Panics;
     impl Service for Panics {
-        fn call(&self, _: &Arc<Connection>, _: u64, _: u16, _: &[AnyView<'_>]) -> Result<Any> {
+        fn call(&self, _: &Arc<Endpoint>, _: u64, _: u16, _: &[AnyView<'_>]) -> Result<Any> {
             panic!("a mistake");
         }
-        fn upload(&self, _: &Connection, _: u16, _: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>> {
+        fn upload(&self, _: &Endpoint, _: u16, _: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>> {
             Ok(None)
         }
     }
-    let (client, server) = session(None);
-    let server = Arc::into_inner(server).unwrap();
-    let server = Arc::new(Connection { service: Some(Box::new(Panics)), ..server });
+    let limits = Policy::trusted().session_limits();
+    let (here, there) = Socket::pair().unwrap();
+    let mut opening = ClientOpening::new("test", None, |_| Ok(()), limits.clone());
+    let mut guest = ServerOpening::new("client");
+    guest.receive(&opening.take_output()).unwrap();
+    guest.accept(None, |_| Ok(())).unwrap();
+    opening.receive(&guest.take_output()).unwrap();
+    guest.receive(&opening.take_output()).unwrap();
+    let (opened, welcome) = guest.welcome(limits, Some(Box::new(Panics))).unwrap();
+    let server = Connection::new(Socket::new(there).unwrap(), opened);
+    let client = Connection::new(Socket::new(here).unwrap(), opening.receive(&welcome).unwrap().unwrap());
     let served = std::thread::spawn(move || server.serve());
     for _ in 0..3 {
-        let error = client.call(&Target::Service(crate::code::INFO), &[]).unwrap_err();
+        let error = client.call(&Target::Service(code::INFO), &[]).unwrap_err();
         assert_eq!((error.kind(), error.message()), ("InternalError", "a service of the session panicked"));
     }
     client.close();
@@ -193,25 +243,39 @@ fn a_service_that_panics_gives_an_error() {
 #[test]
 fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
     let (client, server) = session(None);
-    let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+    let endpoint = client.endpoint();
+    let look = |seconds| endpoint.check_silence(Duration::from_secs(seconds));
+    let pings = || {
+        endpoint.flush_replies().unwrap();
+        let mut frames = Frames::new(0);
+        if let Ok(count) = server.line.socket.read(frames.room(), false) {
+            frames.filled(count);
+        }
+        let mut pings = 0;
+        while let Some(message) = frames.next().unwrap() {
+            assert_eq!(message.kind, FrameKind::Ping);
+            pings += 1;
+        }
+        pings
+    };
     // A client that was idle for minutes asks the peer, and waits for the answer from then on.
-    client.has_heard.store(false, Ordering::Relaxed);
-    lock(&client.state).heard = ago(200);
-    client.look_around().unwrap();
-    assert!(server.socket.poll(true, false, LOOK).unwrap(), "it has not asked");
-    let asked = lock(&client.state).asked.expect("it does not know that it asked");
-    client.look_around().unwrap();
-    assert_eq!(lock(&client.state).asked, Some(asked), "it asks once");
-    lock(&client.state).asked = Some(ago(ANSWER.as_secs() - 5));
-    client.look_around().unwrap();
+    endpoint.note_heard();
+    look(10).unwrap();
+    assert_eq!(pings(), 0);
+    look(210).unwrap();
+    assert_eq!(pings(), 1);
+    look(220).unwrap();
+    assert_eq!(pings(), 0, "it asks once");
     // Any byte counts as an answer.
-    client.has_heard.store(true, Ordering::Relaxed);
-    client.look_around().unwrap();
-    assert_eq!(lock(&client.state).asked, None);
+    endpoint.note_heard();
+    look(224).unwrap();
+    look(228).unwrap();
+    assert_eq!(pings(), 0);
     // Without an answer the connection fails.
-    lock(&client.state).heard = ago(60);
-    lock(&client.state).asked = Some(ago(ANSWER.as_secs() + 1));
-    let error = client.look_around().unwrap_err();
+    look(240).unwrap();
+    assert_eq!(pings(), 1);
+    look(255).unwrap();
+    let error = look(284).unwrap_err();
     assert_eq!(error.kind(), "ConnectionError");
     assert!(error.message().ends_with("no answer for 60 seconds"), "{}", error.message());
 }
@@ -223,5 +287,5 @@ fn a_call_is_one_write_and_one_read_on_each_side() {
 
 #[test]
 fn with_a_key_too() {
-    check(Some(&Key::generate("tester").unwrap()));
+    check(Some(&generate_key("tester").unwrap()));
 }

@@ -108,7 +108,7 @@ impl Keyring {
             (_, None) => Ok(Answer::Refuse(Refusal::NoKey)),
             (KeySource::Keys(keys) | KeySource::File { keys, .. }, Some(key)) => match keys.get(key) {
                 Some(grant) => Ok(Answer::Grant(grant.clone())),
-                None => Ok(Answer::Unknown(Secret::random()?)),
+                None => Ok(Answer::Unknown(Secret::generate(crate::keys::system_random)?)),
             },
         }
     }

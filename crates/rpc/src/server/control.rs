@@ -9,7 +9,9 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{Secret, base64_decode, is_name};
+use anyfn_protocol::key::is_name;
+
+use crate::keys::Secret;
 
 /// Maximum length of a message on the channel, in bytes.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
@@ -149,7 +151,7 @@ impl ToSession {
         if let Some(policy) = message.get("policy") {
             let secret = match message.get("secret")? {
                 Value::Null => None,
-                secret => Some(Secret(base64_decode(secret.as_str()?)?.try_into().ok()?)),
+                secret => Some(Secret::parse(secret.as_str()?)?),
             };
             return Some(ToSession::Policy(policy.clone(), secret));
         }

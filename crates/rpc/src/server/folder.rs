@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use libc::c_int;
 
 use super::sys::check;
-use crate::keys::Secret;
+use crate::keys::{Secret, system_random};
 
 /// Prefix of the name of each server's folder.
 const PREFIX: &str = "anyfn-server-";
@@ -291,7 +291,9 @@ impl Budget {
 
 /// Creates a folder with an unpredictable name and locks it.
 fn make_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
-    let unique = Secret::random().map_err(|error| io::Error::other(error.message().to_owned()))?.to_text();
+    let unique = Secret::generate(system_random)
+        .map_err(|error| io::Error::other(error.message().to_owned()))?
+        .to_text();
     let path = parent.join(format!("{PREFIX}{}", unique.get(..22).unwrap_or(&unique)));
     make(&path)?;
     let lock = open_folder(&path)?;

@@ -76,5 +76,5 @@ fn serve_session() -> Result<()> {
 /// Creates a new key and returns it as the string `NAME:SECRET`.
 #[register("rpc.make_key")]
 fn make_key(name: &str) -> Result<Text> {
-    Ok(crate::keys::Key::generate(name)?.to_text().as_str().into())
+    Ok(crate::keys::generate_key(name)?.to_text().as_str().into())
 }

@@ -24,8 +24,8 @@ use super::sandbox::Sandbox;
 use super::session::{Session, SessionInfo, SessionState};
 use super::spawn::{self, Program, Start};
 use super::sys::{self, Polled};
-use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
+use anyfn_protocol::handshake::{Refused, Server};
 
 /// Maximum number of connections without a session process. At the limit, a further connection replaces an
 /// old one; see `Listener::drop_silent`.

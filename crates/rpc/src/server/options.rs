@@ -51,7 +51,7 @@ impl ServerConfig {
                     config.protected.push(filled(name, value)?.into());
                 }
                 "key_file" => {
-                    key = Some(Key::read(filled(name, value)?.as_ref())?);
+                    key = Some(crate::keys::read_key(filled(name, value)?.as_ref())?);
                     config.protected.push(filled(name, value)?.into());
                 }
                 // The message does not repeat a wrong key.

@@ -12,8 +12,8 @@ use super::control::Refusal;
 use super::spawn::{self, CLIENT_FD, CONTROL_FD};
 use crate::establish::Arrival;
 use crate::given;
-use crate::handshake::Refused;
 use crate::keys::Key;
+use anyfn_protocol::handshake::Refused;
 
 /// Fallback time limit for a client to prove possession of its key. The listener, which knows the configured
 /// limit, ends the process earlier.

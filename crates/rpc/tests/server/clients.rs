@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use anyfn_rpc::keys::{Key, Keys, Limits};
+use anyfn_rpc::keys::{Key, Keys, Limits, generate_key};
 use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, SessionState};
 
@@ -173,8 +173,8 @@ fn limit_descriptors(most: u64) -> u64 {
 
 #[test]
 fn keys() {
-    let alice = Key::generate("alice").unwrap();
-    let bob = Key::generate("bob").unwrap();
+    let alice = generate_key("alice").unwrap();
+    let bob = generate_key("bob").unwrap();
     let rig = Rig::new(|config, _| {
         let keys = Keys::one(&alice, Policy::closed(), Limits { process_bytes: 1 << 30, ..Limits::DEFAULT });
         config.access = Access::Keys(keys);
@@ -240,7 +240,7 @@ fn an_exclusive_server_serves_one_after_the_other() {
 
 #[test]
 fn a_key_has_its_own_share() {
-    let (alice, bob) = (Key::generate("alice").unwrap(), Key::generate("bob").unwrap());
+    let (alice, bob) = (generate_key("alice").unwrap(), generate_key("bob").unwrap());
     let rig = Rig::new(|config, root| {
         let entry = |key: &Key| format!("{{\"secret\": \"{}\", \"sessions\": 1}}", key.secret().to_text());
         write_keys(root, &format!("{{\"keys\": {{\"alice\": {}, \"bob\": {}}}}}", entry(&alice), entry(&bob)));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyfn::{Any, Error, Ref, Result, TypedPackedFunc, registry};
 use anyfn_rpc::Session;
-use anyfn_rpc::keys::{Key, Keys, Limits};
+use anyfn_rpc::keys::{Key, Keys, Limits, generate_key};
 use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, RunningServer, session_main};
 use serde_json::json;
@@ -57,7 +57,7 @@ fn a_client_without_a_key() {
     }
     rig.logged("session", |detail| detail["event"] == "denied" && detail["detail"]["what"] == "other.secret");
     rig.logged("session", |detail| detail["event"] == "get_function");
-    let error = kept_out(&rig, Some(&Key::generate("alice").unwrap()), 20.0);
+    let error = kept_out(&rig, Some(&generate_key("alice").unwrap()), 20.0);
     assert_eq!(error.kind(), "PermissionError");
     assert!(error.message().contains("without keys"), "{}", error.message());
     // A crash of the session is an error for this client, and affects no other client.
@@ -75,8 +75,8 @@ fn a_client_without_a_key() {
 
 #[test]
 fn a_client_with_a_key() {
-    let alice = Key::generate("alice").unwrap();
-    let mallory = Key::generate("alice").unwrap();
+    let alice = generate_key("alice").unwrap();
+    let mallory = generate_key("alice").unwrap();
     let rig = rig(|config| {
         let policy = Policy { functions: vec!["demo.add".into()], ..Policy::closed() };
         let limits = Limits { process_bytes: 1 << 30, ..Limits::DEFAULT };

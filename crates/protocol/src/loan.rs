@@ -1,6 +1,7 @@
 //! Tensors that borrow memory of the caller for the duration of one call.
 
-use std::ffi::c_void;
+use alloc::boxed::Box;
+use core::ffi::c_void;
 
 use anyfn::abi::{
     DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION,
@@ -28,7 +29,7 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let mut loan = Box::new(BorrowedTensor {
         managed: DLManagedTensorVersioned {
             version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
-            manager_ctx: std::ptr::null_mut(),
+            manager_ctx: core::ptr::null_mut(),
             deleter: Some(end),
             flags: if read_only { DLPACK_FLAG_BITMASK_READ_ONLY } else { 0 },
             dl_tensor: DLTensor {
@@ -36,8 +37,8 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
                 device: dl.device,
                 ndim: dl.ndim,
                 dtype: dl.dtype,
-                shape: std::ptr::null_mut(),
-                strides: std::ptr::null_mut(),
+                shape: core::ptr::null_mut(),
+                strides: core::ptr::null_mut(),
                 byte_offset: dl.byte_offset,
             },
         },
@@ -46,7 +47,7 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     });
     loan.managed.dl_tensor.shape = loan.shape.as_mut_ptr();
     loan.managed.dl_tensor.strides =
-        loan.strides.as_mut().map_or(std::ptr::null_mut(), |strides| strides.as_mut_ptr());
+        loan.strides.as_mut().map_or(core::ptr::null_mut(), |strides| strides.as_mut_ptr());
     let loan = Box::into_raw(loan);
     // SAFETY: `loan` is the address of a box that no other code owns; the field is projected without creating a reference.
     let managed = unsafe { &raw mut (*loan).managed };

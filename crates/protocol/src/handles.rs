@@ -3,10 +3,11 @@
 //! A handle consists of the index of a table slot and its generation. A released handle stays invalid even when its slot is
 //! reused. Handles are valid in one session only.
 
-use std::collections::HashMap;
+use alloc::vec::Vec;
 
 use anyfn::{Any, Result, bail};
 
+use crate::tables::HashMap;
 use crate::value::Class;
 
 struct HandleEntry {
@@ -44,10 +45,13 @@ pub(crate) struct Handles {
 }
 
 /// Local object that a handle of the peer refers to.
-pub(crate) struct Named {
-    pub(crate) class: Class,
-    pub(crate) object: Any,
-    pub(crate) lent: bool,
+pub struct Named {
+    /// Class of the object.
+    pub class: Class,
+    /// The object.
+    pub object: Any,
+    /// True for a tensor that borrows its memory for the duration of a call.
+    pub lent: bool,
 }
 
 fn address(object: &Any) -> usize {
@@ -55,8 +59,9 @@ fn address(object: &Any) -> usize {
 }
 
 impl Handles {
+    /// Creates an empty table for at most `limit` objects.
     pub(crate) fn new(limit: u32) -> Handles {
-        Handles { places: Vec::new(), free: Vec::new(), known: HashMap::new(), limit }
+        Handles { places: Vec::new(), free: Vec::new(), known: HashMap::default(), limit }
     }
 
     /// Returns the number of objects to which the peer has handles.

@@ -11,12 +11,19 @@
 //! The bytes that both ends have sent before the key exchange are its prologue, so changing them in transit breaks the exchange.
 //! The client has proved its key when its first record has been decrypted, not before: a recorded handshake can be sent again.
 
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash};
 use snow::{Builder, HandshakeState};
 
 use crate::channel::{Opener, Sealer, encrypted};
-use crate::keys::{Key, NAME_MAX, is_name};
+use crate::key::{Key, NAME_MAX, Random, is_name};
 
 /// Newest protocol version that this end supports.
 pub const VERSION: u8 = 2;
@@ -52,6 +59,8 @@ pub enum Refused {
     KeyNotTaken,
     /// The two ends have different keys.
     WrongKey,
+    /// This end has no random bytes for the key exchange.
+    NoRandom,
     /// Any other reason, as a message from the server.
     Because(String),
 }
@@ -70,6 +79,7 @@ impl fmt::Display for Refused {
                 "the server was started without keys, so it cannot prove its identity: connect without a key, or start it with one"
             ),
             Refused::WrongKey => write!(f, "the server does not accept the key"),
+            Refused::NoRandom => write!(f, "cannot exchange keys: no random bytes are available"),
             Refused::Because(reason) => write!(f, "{reason}"),
         }
     }
@@ -124,12 +134,47 @@ fn sized(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes(), bytes].concat()
 }
 
-fn noise(key: &Key, prologue: &[u8], initiator: bool) -> Result<HandshakeState, Refused> {
+/// Cryptographic primitives of the key exchange, with the random bytes of the caller.
+struct Primitives(Random);
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn snow::types::Random>> {
+        Some(Box::new(RandomBytes(self.0)))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+struct RandomBytes(Random);
+
+impl snow::types::Random for RandomBytes {
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), snow::Error> {
+        (self.0)(bytes).map_err(|_| snow::Error::Rng)
+    }
+}
+
+fn noise(key: &Key, prologue: &[u8], initiator: bool, random: Random) -> Result<HandshakeState, Refused> {
     let params = PATTERN.parse().map_err(|_| Refused::WrongKey)?;
-    let builder = Builder::new(params).prologue(prologue).and_then(|builder| builder.psk(0, &key.secret().0));
+    let builder = Builder::with_resolver(params, Box::new(Primitives(random)));
+    let builder = builder.prologue(prologue).and_then(|builder| builder.psk(0, &key.secret().0));
     let built = builder
         .and_then(|builder| if initiator { builder.build_initiator() } else { builder.build_responder() });
     built.map_err(|_| Refused::WrongKey)
+}
+
+/// Converts an error of the key exchange while this end writes its message.
+fn unusable(error: snow::Error) -> Refused {
+    if matches!(error, snow::Error::Rng) { Refused::NoRandom } else { Refused::WrongKey }
 }
 
 fn finish(state: HandshakeState) -> Result<(Sealer, Opener), Refused> {
@@ -140,6 +185,7 @@ fn finish(state: HandshakeState) -> Result<(Sealer, Opener), Refused> {
 #[derive(Debug)]
 pub struct Client {
     key: Option<Key>,
+    random: Random,
     arrived: Arrived,
     /// All bytes exchanged before the key exchange. The key exchange authenticates them.
     prologue: Vec<u8>,
@@ -148,14 +194,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins a handshake. Returns its state and the bytes to send first.
-    pub fn new(key: Option<Key>) -> (Client, Vec<u8>) {
+    /// Begins a handshake. Returns its state and the bytes to send first. `random` is called only if there is a key.
+    pub fn new(key: Option<Key>, random: Random) -> (Client, Vec<u8>) {
         let name = key.as_ref().map_or("", Key::name);
         let mut first = MAGIC.to_vec();
         first.extend_from_slice(&[OLDEST, VERSION, name.len().min(NAME_MAX) as u8]);
         first.extend(name.bytes().take(NAME_MAX));
-        let client =
-            Client { key, arrived: Arrived::default(), prologue: first.clone(), noise: None, version: OLDEST };
+        let (arrived, prologue) = (Arrived::default(), first.clone());
+        let client = Client { key, random, arrived, prologue, noise: None, version: OLDEST };
         (client, first)
     }
 
@@ -193,9 +239,9 @@ impl Client {
         }
         self.prologue.extend_from_slice(&answer);
         let Some(key) = &self.key else { return self.done((Sealer::Plain, Opener::Plain)) };
-        let mut state = noise(key, &self.prologue, true)?;
+        let mut state = noise(key, &self.prologue, true, self.random)?;
         let mut message = [0; NOISE_MAX];
-        let size = state.write_message(&[], &mut message).map_err(|_| Refused::WrongKey)?;
+        let size = state.write_message(&[], &mut message).map_err(unusable)?;
         self.noise = Some(Box::new(state));
         Ok(Step::Send(sized(&message[..size])))
     }
@@ -205,9 +251,9 @@ impl Client {
         self.version
     }
 
-    /// Returns the bytes that were received after the end of the handshake, without decrypting them.
-    pub fn rest(self) -> Vec<u8> {
-        self.arrived.0
+    /// Takes the bytes that were received after the end of the handshake, without decrypting them.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.arrived.0)
     }
 
     fn done(&mut self, (sealer, opener): (Sealer, Opener)) -> Result<Step, Refused> {
@@ -244,7 +290,7 @@ impl Server {
         let mut out = [0; NOISE_MAX];
         state.read_message(&message, &mut out).map_err(|_| Refused::WrongKey)?;
         if state.is_my_turn() {
-            let size = state.write_message(&[], &mut out).map_err(|_| Refused::WrongKey)?;
+            let size = state.write_message(&[], &mut out).map_err(unusable)?;
             self.noise = Some(state);
             return Ok(Step::Send(sized(&out[..size])));
         }
@@ -267,7 +313,7 @@ impl Server {
         }
         self.version = to.min(VERSION);
         self.named = true;
-        let name = std::str::from_utf8(&preface[11..]).map_err(|_| Refused::Foreign)?;
+        let name = core::str::from_utf8(&preface[11..]).map_err(|_| Refused::Foreign)?;
         if !name.is_empty() && !is_name(name) {
             return Err(Refused::Foreign);
         }
@@ -277,15 +323,15 @@ impl Server {
     }
 
     /// Accepts the client and returns the bytes to send. If `key` is not `None`, the client must then prove
-    /// that it has this key.
+    /// that it has this key. `random` is called only in that case.
     ///
     /// # Errors
     /// Returns an error if the key exchange cannot begin.
-    pub fn accept(&mut self, key: Option<&Key>) -> Result<Vec<u8>, Refused> {
+    pub fn accept(&mut self, key: Option<&Key>, random: Random) -> Result<Vec<u8>, Refused> {
         let answer = answer(self.version, OK, "");
         self.prologue.extend_from_slice(&answer);
         if let Some(key) = key {
-            self.noise = Some(Box::new(noise(key, &self.prologue, false)?));
+            self.noise = Some(Box::new(noise(key, &self.prologue, false, random)?));
         }
         Ok(answer)
     }
@@ -314,7 +360,7 @@ impl Server {
     pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
         let version = if self.version == 0 { VERSION } else { self.version };
         match refused {
-            Refused::Foreign | Refused::WrongKey => None,
+            Refused::Foreign | Refused::WrongKey | Refused::NoRandom => None,
             Refused::Version(..) => Some(answer(version, BAD_VERSION, "")),
             Refused::NoKey => Some(answer(version, NEEDS_KEY, "")),
             Refused::KeyNotTaken => Some(answer(version, NO_KEYS, "")),

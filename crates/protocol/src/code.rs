@@ -2,51 +2,51 @@
 
 /// Request for a global function. Argument: name. Result: the function and its signature, or None for both if
 /// the function does not exist.
-pub(crate) const GLOBAL: u16 = 1;
+pub const GLOBAL: u16 = 1;
 /// Request for a function of a module. Arguments: handle of the module, name of the function. The result has
 /// the same form as for [`GLOBAL`].
-pub(crate) const MODULE_FUNCTION: u16 = 2;
+pub const MODULE_FUNCTION: u16 = 2;
 /// Request for the names of a module's functions. Argument: handle of the module.
-pub(crate) const MODULE_NAMES: u16 = 3;
+pub const MODULE_NAMES: u16 = 3;
 /// Request to allocate a tensor of zeros. Arguments: shape, data type, device.
-pub(crate) const EMPTY: u16 = 4;
+pub const EMPTY: u16 = 4;
 /// Request to write to a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes follow
 /// the arguments.
-pub(crate) const WRITE: u16 = 5;
+pub const WRITE: u16 = 5;
 /// Request to read from a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes
 /// precede the result.
-pub(crate) const READ: u16 = 6;
+pub const READ: u16 = 6;
 /// Request to check which files have been uploaded. Argument: array of digests. Result: an array of booleans,
 /// which are true for the digests whose files exist.
-pub(crate) const HAS: u16 = 7;
+pub const HAS: u16 = 7;
 /// Request to upload a file. Arguments: digest, number of bytes. The bytes follow the arguments.
-pub(crate) const PUT: u16 = 8;
+pub const PUT: u16 = 8;
 /// Request for the sizes of the uploaded files. Result: a map from the digest of each file to its size in bytes.
-pub(crate) const FILES: u16 = 9;
+pub const FILES: u16 = 9;
 /// Request to remove an uploaded file. Argument: digest of the file. Result: true if the file existed.
-pub(crate) const REMOVE: u16 = 10;
+pub const REMOVE: u16 = 10;
 /// Request to load an uploaded file as a library. Argument: digest of the file. Result: the library's module.
-pub(crate) const LOAD: u16 = 11;
+pub const LOAD: u16 = 11;
 /// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
 /// `anyfn.time_evaluator`.
-pub(crate) const TIME: u16 = 12;
+pub const TIME: u16 = 12;
 /// Index of the [`TIME`] argument that specifies how many bytes are written before each call, to flush the
 /// caches.
-pub(crate) const TIME_FLUSH: usize = 8;
+pub const TIME_FLUSH: usize = 8;
 /// Request for a description of the server. No arguments.
-pub(crate) const INFO: u16 = 13;
+pub const INFO: u16 = 13;
 /// Request for the string representation of an object. Argument: handle of the object.
-pub(crate) const TEXT: u16 = 14;
+pub const TEXT: u16 = 14;
 /// Request for the value of a field. Arguments: handle of the object, name of the field.
-pub(crate) const FIELD: u16 = 15;
+pub const FIELD: u16 = 15;
 /// Request to copy a tensor to another one. Arguments: handle of the source, handle of the destination.
-pub(crate) const COPY: u16 = 16;
+pub const COPY: u16 = 16;
 /// Request to wait until the work of a device is complete. Argument: device.
-pub(crate) const SYNC: u16 = 17;
+pub const SYNC: u16 = 17;
 /// Request for an attribute of a device. Arguments: device, code of the attribute as in `runtime.GetDeviceAttr`.
-pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
+pub const DEVICE_ATTRIBUTE: u16 = 18;
 /// Request for the names of the global functions that the policy permits. No arguments.
-pub(crate) const NAMES: u16 = 19;
+pub const NAMES: u16 = 19;
 /// Request to register a global function. Arguments: name, function, and a Boolean that is true if the function
 /// may replace an existing one.
-pub(crate) const REGISTER: u16 = 20;
+pub const REGISTER: u16 = 20;

@@ -5,10 +5,9 @@
 //! are values, are sent by value. Functions, modules, tensors and everything else that cannot be serialised are sent as handles
 //! of the end that owns them.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use anyfn::abi::{
     kTVMFFIArray, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType,
@@ -21,6 +20,8 @@ use anyfn::{
     Any, AnyView, Array, Bytes, DType, Device, Dict, Error, List, Map, ObjectRef, Result, Shape, TensorView,
     bail, check_signals, error, registry,
 };
+
+use crate::tables::HashMap;
 
 /// Maximum number of elements for which memory is reserved in advance. A message that only claims to contain
 /// many elements thus takes little memory.
@@ -111,11 +112,11 @@ pub trait Names {
 
 /// Message format that both ends have agreed on in the handshake.
 #[derive(Clone, Copy)]
-pub(crate) struct Wire {
+pub struct Wire {
     /// True if a value may refer to an earlier value of the same message.
-    pub(crate) shares: bool,
+    pub shares: bool,
     /// Maximum length in bytes of a message that this end may send.
-    pub(crate) longest: usize,
+    pub longest: usize,
 }
 
 mod tag {
@@ -167,14 +168,14 @@ pub struct Writer<'a> {
     patience: u32,
     /// Objects that may occur again in the message, by address. They are kept alive, so that addresses are
     /// not reused.
-    written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
+    written: HashMap<usize, (Written, ObjectRef)>,
     /// Number of values written so far to which later values may refer.
     kept: u32,
 }
 
 impl<'a> Writer<'a> {
     /// Creates a serialiser that appends to `out`.
-    pub(crate) fn new(names: &'a dyn Names, out: Vec<u8>, wire: Wire) -> Writer<'a> {
+    pub fn new(names: &'a dyn Names, out: Vec<u8>, wire: Wire) -> Writer<'a> {
         Writer {
             names,
             out,
@@ -289,7 +290,7 @@ impl<'a> Writer<'a> {
             Some((Written::Handle, _)) => return self.handle(value, object),
             None => {}
         }
-        let outer = std::mem::replace(&mut self.reached, self.depth);
+        let outer = core::mem::replace(&mut self.reached, self.depth);
         let start = self.out.len();
         self.out.push(tag::KEPT);
         self.content(value)?;
@@ -512,7 +513,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Creates a deserialiser for the message `bytes`.
-    pub(crate) fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
+    pub fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
         let (patience, given_up) = (LOOK_EVERY, false);
         Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new(), patience, given_up }
     }
@@ -595,7 +596,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a string with a length prefix.
     pub fn text(&mut self) -> Result<&'a str> {
-        match std::str::from_utf8(self.sized()?) {
+        match core::str::from_utf8(self.sized()?) {
             Ok(text) => Ok(text),
             Err(_) => bail!("ValueError", "a string in a message is not UTF-8"),
         }
@@ -633,7 +634,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a value to which later values may refer, and records it.
     fn keep(&mut self) -> Result<Any> {
-        let outer = std::mem::replace(&mut self.reached, self.depth);
+        let outer = core::mem::replace(&mut self.reached, self.depth);
         let value = match self.u8()? {
             tag @ (tag::ARRAY | tag::LIST | tag::MAP | tag::DICT | tag::GRAPH) => self.content(tag)?,
             other => bail!("ValueError", "cannot keep a value of kind {other}: expected a container or object"),
@@ -698,7 +699,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the handles in the unread part of the message if reading was aborted; otherwise an empty list.
     /// The peer counts these handles as sent, so they must be released.
-    pub(crate) fn unread_handles(mut self) -> Vec<u64> {
+    pub fn unread_handles(mut self) -> Vec<u64> {
         let mut handles = Vec::new();
         while self.given_up && self.skip(&mut handles).is_ok() {}
         handles

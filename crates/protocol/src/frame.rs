@@ -3,7 +3,10 @@
 //! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message longer
 //! than one frame continues in further frames of the same kind and id; all but the last have the flag `MORE`.
 
-use std::collections::HashMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::tables::HashMap;
 
 /// Size of a frame's header, in bytes.
 pub const HEADER: usize = 16;
@@ -86,8 +89,8 @@ pub enum Malformed {
     Message,
 }
 
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Malformed::Kind(kind) => write!(f, "unknown frame kind {kind}"),
             Malformed::Flags => write!(f, "unknown frame flags"),
@@ -135,8 +138,8 @@ pub fn header(kind: FrameKind, more: bool, id: u64, length: usize) -> [u8; HEADE
 /// The buffer grows only when it is full of bytes that have arrived, so a claimed length alone takes no memory.
 ///
 /// ```
-/// # use anyfn_loader as _;
-/// use anyfn_rpc::frame::{Frames, FrameKind, header};
+/// # use anyfn_core as _;
+/// use anyfn_protocol::frame::{Frames, FrameKind, header};
 ///
 /// let mut frames = Frames::new(1 << 20);
 /// let bytes = [&header(FrameKind::Ping, false, 7, 2)[..], b"hi"].concat();
@@ -171,7 +174,7 @@ impl Frames {
             buffer: Vec::new(),
             start: 0,
             end: 0,
-            partial: HashMap::new(),
+            partial: HashMap::default(),
             kept: 0,
             message_max,
             whole: Vec::new(),

@@ -1,8 +1,9 @@
 //! Proxies: local objects that represent functions, modules, tensors and other objects of the peer.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use anyfn::{
     Any, Args, DType, Device, IntoArgs, Module, ModuleKind, Object, ObjectRef, PackedFunc, Ref, Result, Shape,
@@ -10,35 +11,39 @@ use anyfn::{
 };
 
 use crate::code;
-use crate::connection::{Connection, Target, Transfer};
+use crate::endpoint::{Endpoint, PendingCall, Proxies, Target, Transfer};
+use crate::sync::{Guard, Lock};
 use crate::value::{Class, Given, TensorInfo};
+
+/// Functions that create and recognise the proxies of all sessions.
+pub(crate) const FUNCTIONS: Proxies = Proxies { create: proxy, find: stands_for, describe: described };
 
 /// Size in bytes from which the release of a remote tensor is sent immediately instead of with the next
 /// message.
 const LARGE: usize = 1 << 20;
 
 /// Connection and handle of each proxy in this process, by the address of the proxy.
-static PROXIES: Mutex<BTreeMap<usize, (Weak<Connection>, u64)>> = Mutex::new(BTreeMap::new());
+static PROXIES: Lock<BTreeMap<usize, (Weak<Endpoint>, u64)>> = Lock::new(BTreeMap::new());
 
-fn proxies() -> MutexGuard<'static, BTreeMap<usize, (Weak<Connection>, u64)>> {
-    PROXIES.lock().unwrap_or_else(PoisonError::into_inner)
+fn proxies() -> Guard<'static, BTreeMap<usize, (Weak<Endpoint>, u64)>> {
+    PROXIES.lock()
 }
 
-/// Returns the connection and handle of a proxy, or `None` if `object` is not a proxy.
-pub(crate) fn stands_for(object: &ObjectRef) -> Option<(Arc<Connection>, u64)> {
-    let (connection, number) = proxies().get(&object.as_handle().addr())?.clone();
-    Some((connection.upgrade()?, number))
+/// Returns the endpoint and the handle of a proxy, or `None` if `object` is not a proxy.
+pub fn stands_for(object: &ObjectRef) -> Option<(Arc<Endpoint>, u64)> {
+    let (endpoint, number) = proxies().get(&object.as_handle().addr())?.clone();
+    Some((endpoint.upgrade()?, number))
 }
 
-fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> usize {
+fn add_proxy(object: &ObjectRef, endpoint: &Arc<Endpoint>, number: u64) -> usize {
     let address = object.as_handle().addr();
-    proxies().insert(address, (Arc::downgrade(connection), number));
+    proxies().insert(address, (Arc::downgrade(endpoint), number));
     address
 }
 
 /// Handle of an object of the peer. Dropping this value releases the handle.
 pub(crate) struct Handle {
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) number: u64,
     /// Address of the proxy; 0 until the proxy has been created.
     address: AtomicUsize,
@@ -46,20 +51,20 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    fn new(connection: &Arc<Connection>, number: u64, large: bool) -> Handle {
-        Handle { connection: connection.clone(), number, address: AtomicUsize::new(0), large }
+    fn new(endpoint: &Arc<Endpoint>, number: u64, large: bool) -> Handle {
+        Handle { endpoint: endpoint.clone(), number, address: AtomicUsize::new(0), large }
     }
 
     fn stands_at(&self, object: &ObjectRef) {
-        self.address.store(add_proxy(object, &self.connection, self.number), Ordering::Relaxed);
+        self.address.store(add_proxy(object, &self.endpoint, self.number), Ordering::Relaxed);
     }
 
     /// Calls a service of the peer with this handle as the first argument.
     pub(crate) fn ask(&self, code: u16, args: impl anyfn::IntoArgs) -> Result<Any> {
         args.with_views(|views| {
             let number = Any::new(self.number)?;
-            let all: Vec<_> = std::iter::once(number.as_view()).chain(views.iter().copied()).collect();
-            self.connection.call(&Target::Service(code), &all)
+            let all: Vec<_> = core::iter::once(number.as_view()).chain(views.iter().copied()).collect();
+            self.endpoint.call(&Target::Service(code), &all)
         })
     }
 }
@@ -67,7 +72,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         proxies().remove(self.address.get_mut());
-        self.connection.release(self.number, 1, self.large);
+        self.endpoint.release(self.number, 1, self.large);
     }
 }
 
@@ -118,7 +123,7 @@ impl RemoteTensor {
     /// Copies the elements of another tensor of the same session into this one.
     #[blocking]
     pub fn assign(&self, from: Ref<RemoteTensor>) -> Result<()> {
-        if !Arc::ptr_eq(&from.handle.connection, &self.handle.connection) {
+        if !Arc::ptr_eq(&from.handle.endpoint, &self.handle.endpoint) {
             bail!("ValueError", "the tensor to copy from belongs to another session");
         }
         from.handle.ask(code::COPY, (self.handle.number,)).map(drop)
@@ -138,7 +143,7 @@ impl RemoteTensor {
         let args = (self.handle.number, 0_u64, bytes.len());
         let transfer = Transfer { bytes, into: None, progress: progress.as_ref() };
         let write = Target::Service(code::WRITE);
-        args.with_views(|views| self.handle.connection.transfer(&write, views, transfer)).map(drop)
+        args.with_views(|views| self.handle.endpoint.transfer(&write, views, transfer)).map(drop)
     }
 
     /// Copies this tensor's elements into a local tensor of the same shape and data type, which must be
@@ -155,11 +160,33 @@ impl RemoteTensor {
         }
         let transfer = Transfer { bytes: &[], into: Some(&mut written), progress: progress.as_ref() };
         let (read, args) = (Target::Service(code::READ), (self.handle.number, 0_u64, length));
-        args.with_views(|views| self.handle.connection.transfer(&read, views, transfer)).map(drop)
+        args.with_views(|views| self.handle.endpoint.transfer(&read, views, transfer)).map(drop)
     }
 }
 
 impl RemoteTensor {
+    /// Starts to copy `bytes` into this tensor: its elements in row-major order, without gaps. The result is None.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if `bytes` are not all elements, and `ConnectionError` if the session has ended.
+    pub fn start_write(&self, bytes: &[u8]) -> Result<PendingCall> {
+        if bytes.len() as i64 != self.nbytes {
+            bail!("ValueError", "expected the {} bytes of the tensor, got {}", self.nbytes, bytes.len());
+        }
+        let args = (self.handle.number, 0_u64, bytes.len());
+        self.handle.endpoint.start_service(code::WRITE, args, bytes, None)
+    }
+
+    /// Starts to read the elements of this tensor, in row-major order, without gaps. The result is bytes.
+    ///
+    /// # Errors
+    /// Returns `ConnectionError` if the session has ended.
+    pub fn start_read(&self) -> Result<PendingCall> {
+        let length = usize::try_from(self.nbytes).unwrap_or(0);
+        let args = (self.handle.number, 0_u64, length);
+        self.handle.endpoint.start_service(code::READ, args, &[], Some(length))
+    }
+
     fn check(&self, here: &TensorView<'_>) -> Result<()> {
         if self.shape[..] != *here.shape() || self.dtype != here.dtype() {
             bail!(
@@ -185,20 +212,20 @@ impl ModuleKind for RemoteModule {
     }
 
     fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
-        described(&self.handle.connection, &self.handle.ask(code::MODULE_FUNCTION, (name,))?)
+        described(&self.handle.endpoint, &self.handle.ask(code::MODULE_FUNCTION, (name,))?)
     }
 
-    fn functions(&self) -> Vec<std::string::String> {
-        // Without a connection, the module has no functions that can be called.
+    fn functions(&self) -> Vec<alloc::string::String> {
+        // Without a endpoint, the module has no functions that can be called.
         let names = self.handle.ask(code::MODULE_NAMES, ());
-        names.and_then(|names| names.get::<Vec<std::string::String>>()).unwrap_or_default()
+        names.and_then(|names| names.get::<Vec<alloc::string::String>>()).unwrap_or_default()
     }
 }
 
 /// Creates a proxy for the object of the peer that a received handle refers to.
-pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
+pub(crate) fn proxy(endpoint: &Arc<Endpoint>, given: Given) -> Result<Any> {
     let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
-    let handle = Arc::new(Handle::new(connection, given.handle, large));
+    let handle = Arc::new(Handle::new(endpoint, given.handle, large));
     let (value, object) = match (given.class, given.tensor) {
         (Class::Function, _) => {
             let function = function(&handle);
@@ -229,7 +256,7 @@ pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
 fn function(handle: &Arc<Handle>) -> PackedFunc {
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
     let handle = handle.clone();
-    let body = move |args: Args<'_>| handle.connection.call(&Target::Handle(handle.number), args.as_slice());
+    let body = move |args: Args<'_>| handle.endpoint.call(&Target::Handle(handle.number), args.as_slice());
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
@@ -238,7 +265,7 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
 struct Alias {
     /// Wrapped proxy without a signature, which owns the handle.
     _plain: PackedFunc,
-    connection: Arc<Connection>,
+    endpoint: Arc<Endpoint>,
     number: u64,
     address: AtomicUsize,
 }
@@ -251,16 +278,16 @@ impl Drop for Alias {
 
 /// Converts a service's answer to a proxy of the requested function. The answer consists of the function and
 /// its signature, each of which may be None.
-pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Option<PackedFunc>> {
-    let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<std::string::String>)>()?;
+pub fn described(endpoint: &Arc<Endpoint>, answer: &Any) -> Result<Option<PackedFunc>> {
+    let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<alloc::string::String>)>()?;
     let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };
     let Some((_, number)) = stands_for(plain.as_object()) else { return Ok(Some(plain.clone())) };
     let address = AtomicUsize::new(0);
-    let alias = Arc::new(Alias { _plain: plain.clone(), connection: connection.clone(), number, address });
+    let alias = Arc::new(Alias { _plain: plain.clone(), endpoint: endpoint.clone(), number, address });
     let called = alias.clone();
-    let body = move |args: Args<'_>| called.connection.call(&Target::Handle(called.number), args.as_slice());
+    let body = move |args: Args<'_>| called.endpoint.call(&Target::Handle(called.number), args.as_slice());
     let function = PackedFunc::described_blocking(body, move || signature.clone());
-    alias.address.store(add_proxy(function.as_object(), connection, number), Ordering::Relaxed);
+    alias.address.store(add_proxy(function.as_object(), endpoint, number), Ordering::Relaxed);
     Ok(Some(function))
 }
 

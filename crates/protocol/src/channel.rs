@@ -4,7 +4,9 @@
 //! A record is `u16 length | ciphertext`, with at most 65,535 bytes of ciphertext. The contents of the records, concatenated, are
 //! the stream of frames.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
 
 use snow::StatelessTransportState;
 
@@ -53,6 +55,12 @@ pub struct NoiseOpener {
 /// encryption key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forged;
+
+impl fmt::Display for Forged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("authentication failed: received bytes that the peer did not send")
+    }
+}
 
 impl Sealer {
     /// Returns true if bytes are sent without encryption.
@@ -157,7 +165,7 @@ impl NoiseOpener {
 }
 
 /// Returns the encoder and the decoder of an encrypted connection.
-pub(crate) fn encrypted(state: StatelessTransportState) -> (Sealer, Opener) {
+pub fn encrypted(state: StatelessTransportState) -> (Sealer, Opener) {
     let state = Arc::new(state);
     let opener = NoiseOpener { state: state.clone(), next: 0, arrived: Vec::new(), start: 0, end: 0 };
     (Sealer::Noise(state, 0), Opener::Noise(opener))
