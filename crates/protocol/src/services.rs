@@ -58,7 +58,7 @@ pub fn matches<S: AsRef<str>>(patterns: &[S], name: &str) -> bool {
     })
 }
 
-/// Grant of the global functions whose names match the patterns; see [`matches`].
+/// Grant of the global functions whose names match the patterns; see [`matches()`].
 impl Grants for Vec<String> {
     fn allows_function(&self, name: &str) -> bool {
         matches(self, name)

@@ -442,6 +442,7 @@ fn the_end_of_a_session() {
     assert!(answer.is_cancelled());
     answer.send(Ok(Any::NONE));
     let bytes = pipe.server.take_output();
+    assert_eq!(bytes, header(FrameKind::Bye, false, 0, 0), "nothing follows it");
     let error = pipe.client.receive(&bytes).unwrap_err();
     assert_eq!((error.kind(), error.message()), ("ConnectionError", "server: the peer ended the session"));
     let result = heard.lock().unwrap().take().expect("the callback has run");
@@ -545,4 +546,24 @@ fn output_that_is_sent_in_parts() {
     pipe.server.receive(&all).unwrap();
     pipe.turn();
     assert_eq!(call.take().unwrap().unwrap().get::<i64>().unwrap(), 3);
+}
+
+#[test]
+fn an_id_that_is_used_again() {
+    static ANSWER: Mutex<Option<Answer>> = Mutex::new(None);
+    register("pipe.again", |_| {
+        *ANSWER.lock().unwrap() = Some(answer_later()?);
+        Ok(Any::NONE)
+    });
+    let pipe = pipe();
+    let function = pipe.function("pipe.again");
+    let _call = pipe.client.start(&function, ()).unwrap();
+    let bytes = pipe.client.take_output();
+    pipe.server.receive(&bytes).unwrap();
+    assert!(pipe.server.run_next());
+    // The call is still in progress.
+    let call = &bytes[bytes.len() - 16 - 8 - 2 - 9 - 4..];
+    let error = pipe.server.receive(call).unwrap_err();
+    assert!(error.message().contains("two calls have the same number"), "{error}");
+    ANSWER.lock().unwrap().take().unwrap().send(Ok(Any::NONE));
 }

@@ -340,10 +340,10 @@ impl Endpoint {
         }
         let call = match table.accept(request) {
             Ok(call) => call,
-            Err(request) => {
+            Err(call) => {
                 // Unlock before the call is dropped, which releases its handles and locks the table again.
                 drop(table);
-                drop(request);
+                drop(call);
                 bail!("ConnectionError", "{}: two calls have the same number", self.peer);
             }
         };

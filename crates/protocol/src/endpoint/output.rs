@@ -104,6 +104,9 @@ impl Endpoint {
 
     /// Queues a reply, which is sent with the next message or by [`Endpoint::flush_replies`].
     pub(super) fn push_reply(&self, table: &mut Table, reply: (FrameKind, u64, Vec<u8>)) {
+        if table.ended.is_some() {
+            return;
+        }
         table.replies.push_back(reply);
         self.has_more.store(true, Ordering::Relaxed);
     }
@@ -180,6 +183,10 @@ impl Endpoint {
         if let Some(mut out) = self.out.try_lock()
             && self.driver.as_ref().is_none_or(|driver| driver.can_write())
         {
+            if self.driver.is_none() {
+                // Nothing follows a `Bye` message.
+                let _ = self.put_replies(&mut out);
+            }
             let _ =
                 frame::write_message(FrameKind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
         }

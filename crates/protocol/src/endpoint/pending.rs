@@ -71,6 +71,7 @@ impl PendingCall {
     pub fn wait(mut self) -> Result<Any> {
         let Some(driver) = &self.endpoint.driver else { return Err(self.endpoint.cannot_wait()) };
         let deadline = driver.deadline();
+        self.endpoint.table().has_thread(self.id);
         self.is_over = true;
         let result = driver.wait(&self.endpoint, self.id, deadline, None);
         self.converted(result)

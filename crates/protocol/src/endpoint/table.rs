@@ -220,6 +220,13 @@ impl Table {
         Ok(id)
     }
 
+    /// Records that a thread now waits for the call `id`, which runs the incoming calls that belong to it.
+    pub(super) fn has_thread(&mut self, id: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            waiter.runs_calls = true;
+        }
+    }
+
     pub(super) fn remove(&mut self, id: u64) -> Waiter {
         self.waiters.remove(&id).unwrap_or_default()
     }
@@ -322,10 +329,10 @@ impl Table {
     /// Records the result of the outgoing call `id`. Returns a result that nobody takes, which may be dropped only after the table
     /// is unlocked, because that releases its handles.
     pub(super) fn finish(&mut self, id: u64, mut value: Result<Any>) -> Option<Any> {
-        if !self.expects(id) {
+        let Some(waiter) = self.waiters.get_mut(&id).filter(|waiter| id != ROOT && waiter.outcome.is_none())
+        else {
             return value.ok();
-        }
-        let waiter = self.waiters.get_mut(&id)?;
+        };
         let mut unused = None;
         if let Some(into) = &mut waiter.into
             && value.is_ok()
@@ -365,14 +372,13 @@ impl Table {
         }
     }
 
-    /// Adds an accepted call to the calls that are running. Returns `None` if its id is in use.
-    pub(super) fn accept(&mut self, request: Request) -> Result<Incoming, Request> {
-        if self.running.contains_key(&request.id) {
-            return Err(request);
-        }
+    /// Adds an accepted call to the calls that are running. Fails with the call if its id is in use; the session cannot continue
+    /// then.
+    pub(super) fn accept(&mut self, request: Request) -> Result<Incoming, Incoming> {
         let state = self.unused.take().unwrap_or_default();
-        self.running.insert(request.id, RunningEntry { state: state.clone(), seen: None });
-        Ok(Incoming { request, state })
+        let before = self.running.insert(request.id, RunningEntry { state: state.clone(), seen: None });
+        let call = Incoming { request, state };
+        if before.is_some() { Err(call) } else { Ok(call) }
     }
 
     /// Queues an incoming call for the thread or event loop that will run it: the one that waits for the call `parent`, or the
@@ -397,16 +403,23 @@ impl Table {
         }
     }
 
-    /// Removes an incoming call that has ended. Returns false if it has been removed before, that is, answered.
+    /// Removes an incoming call that has ended. Returns false if it has been removed before, that is, answered, or if the session
+    /// has ended.
     pub(super) fn finish_incoming(&mut self, id: u64, state: Arc<Running>) -> bool {
-        if !self.running.get(&id).is_some_and(|entry| Arc::ptr_eq(&entry.state, &state)) {
+        if self.ended.is_some() {
+            return false;
+        }
+        let Some(mut ended) = self.running.remove(&id) else { return false };
+        if !Arc::ptr_eq(&ended.state, &state) {
+            // The call has been answered, and the peer has used its id again.
+            self.running.insert(id, ended);
             return false;
         }
         drop(state);
-        self.unused = self.running.remove(&id).and_then(|mut ended| {
-            *Arc::get_mut(&mut ended.state)? = Running::default();
-            Some(ended.state)
-        });
+        if let Some(unused) = Arc::get_mut(&mut ended.state) {
+            *unused = Running::default();
+            self.unused = Some(ended.state);
+        }
         self.liveness.has_worked = true;
         true
     }
