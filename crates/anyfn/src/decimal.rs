@@ -1,6 +1,6 @@
 //! Reading of decimal numbers.
 //!
-//! `str::parse` does the same faster, with tables and code of 16 kilobytes, which a small library would contain for the
+//! `str::parse` does the same faster, but a library for size would contain its tables and code (16 KB) only for the
 //! few numbers in signatures.
 
 use alloc::vec::Vec;

@@ -32,8 +32,8 @@ pub(super) fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Starts a detached thread and returns 0, or a number of the system as the error. `std::thread` would add 10 kilobytes for
-/// what these threads do not use.
+/// Starts a detached thread and returns 0, or a number of the system as the error. `std::thread` would add hooks, names and
+/// handles of threads, which these threads do not use, to a library for size.
 #[cfg(not(loom))]
 fn create(name: &'static CStr, body: Body) -> c_int {
     let mut options = MaybeUninit::uninit();
