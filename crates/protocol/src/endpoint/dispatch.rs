@@ -39,6 +39,7 @@ pub(super) struct Decoding<'a> {
 impl Input {
     /// Returns a buffer into which a driver reads bytes from its transport. The driver reports with [`Input::received`] how many
     /// bytes it has read.
+    #[inline]
     pub fn room(&mut self) -> &mut [u8] {
         self.opener.room(&mut self.frames)
     }
@@ -47,11 +48,13 @@ impl Input {
     ///
     /// # Errors
     /// Returns [`Forged`] if a record is not authentic; the session cannot continue.
+    #[inline]
     pub fn received(&mut self, count: usize) -> Result<(), Forged> {
         self.opener.received(count, &mut self.frames)
     }
 
     /// Returns the number of received bytes that have not been dispatched.
+    #[inline]
     pub fn waiting(&self) -> usize {
         self.frames.waiting()
     }

@@ -95,6 +95,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Returns the error that ended the session.
+    #[inline]
     pub fn settle(&self) -> Result<()> {
         if self.has_completed.load(Ordering::Relaxed) {
             self.run_completions();

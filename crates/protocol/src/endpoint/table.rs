@@ -127,7 +127,8 @@ pub(super) struct Completion {
 pub(super) struct Waiter {
     outcome: Option<Result<Any>>,
     pub(super) incoming: VecDeque<Incoming>,
-    pub(super) into: Option<Destination>,
+    /// Boxed, because few calls have a transfer, and entries are moved.
+    into: Option<Box<Destination>>,
     /// True if a thread waits for the call and runs the incoming calls that belong to it.
     runs_calls: bool,
     /// Sequence number, counted from 1, of the incoming call that the waiting thread is running; 0 if it is
@@ -216,7 +217,7 @@ impl Table {
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.waiters.insert(id, Waiter { into, runs_calls, ..Waiter::default() });
+        self.waiters.insert(id, Waiter { into: into.map(Box::new), runs_calls, ..Waiter::default() });
         Ok(id)
     }
 
@@ -238,6 +239,7 @@ impl Table {
 
     /// Returns the next step of the thread that waits for the call `id`. `told` is the number of bytes of the call's transfer that
     /// it knows of; `None` if it does not report progress.
+    #[inline]
     pub fn step(&mut self, id: u64, told: Option<usize>) -> Step {
         let Some(waiter) = self.waiters.get_mut(&id) else {
             return Step::Done(Err(error!("InternalError", "no thread waits for call {id}")));
@@ -261,6 +263,7 @@ impl Table {
     }
 
     /// Records that the thread which waits for the call `id` has run an incoming call.
+    #[inline]
     pub fn has_run(&mut self, id: u64) {
         if let Some(waiter) = self.waiters.get_mut(&id) {
             waiter.busy = 0;
@@ -276,6 +279,7 @@ impl Table {
 
     /// Wakes a sleeping thread, so that it reads, unless another thread reads. The thread that waits for the call `but` is not
     /// woken.
+    #[inline]
     pub fn wake_reader(&self, but: u64) {
         if self.reading {
             return;
@@ -317,7 +321,7 @@ impl Table {
 
     /// Returns the destination of the transfer of the outgoing call `id`.
     pub(super) fn destination(&mut self, id: u64) -> Option<&mut Destination> {
-        self.waiters.get_mut(&id)?.into.as_mut()
+        self.waiters.get_mut(&id)?.into.as_deref_mut()
     }
 
     /// Returns the number of bytes that a transfer has received, and the total.
