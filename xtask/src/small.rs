@@ -55,7 +55,7 @@ impl Choice {
 const CHOICES: [Choice; 5] = [
     Choice { features: "", now: 237, goal: None },
     Choice { features: "runtime,modules", now: 515, goal: Some(300) },
-    Choice { features: "runtime,modules,rpc", now: 1023, goal: Some(700) },
+    Choice { features: "runtime,modules,rpc", now: 1027, goal: Some(700) },
     CORPUS,
     Choice { features: "runtime,modules,rpc,reflect", now: 1308, goal: None },
 ];
