@@ -71,7 +71,7 @@ impl Drop for Session {
 
 impl Session {
     fn ask(&self, code: u16, args: impl anyfn::IntoArgs) -> Result<Any> {
-        args.with_views(|views| self.connection.call(&Target::Service(code), views))
+        args.with_views(|views| self.connection.endpoint().call(&Target::Service(code), views))
     }
 }
 
@@ -120,7 +120,7 @@ impl Session {
             let args = (digest.clone(), bytes.len());
             anyfn::IntoArgs::with_views(args, |views| {
                 let transfer = Transfer { bytes, into: None, progress: progress.as_ref() };
-                self.connection.transfer(&Target::Service(code::PUT), views, transfer)
+                self.connection.endpoint().transfer(&Target::Service(code::PUT), views, transfer)
             })?;
         }
         Ok(digest)

@@ -191,8 +191,8 @@ impl Drop for Entered {
 }
 
 impl Endpoint {
-    /// Takes the next call of the peer, which has to be run or answered; `None` if there is none. For event loops: with a driver
-    /// that can block, the threads that wait run the calls.
+    /// Removes the next call of the peer from the queue and returns it, or `None` if the queue is empty. The caller runs the call
+    /// or answers it. Event loops use this function; with a driver that can block, the waiting threads run the calls.
     pub fn next_call(self: &Arc<Self>) -> Option<IncomingCall> {
         let mut table = self.table();
         let Step::Run(call) = table.step(ROOT, None) else { return None };

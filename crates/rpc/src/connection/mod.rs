@@ -17,8 +17,8 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use anyfn::{Any, AnyView, Error, PackedFunc, Result, bail, check_signals, error};
-use anyfn_protocol::endpoint::{Driver, Endpoint, Incoming, Interrupt, Step, Target, Transfer};
+use anyfn::{Any, Error, PackedFunc, Result, bail, check_signals, error};
+use anyfn_protocol::endpoint::{Driver, Endpoint, Incoming, Interrupt, Step};
 use anyfn_protocol::opening::Opened;
 
 use crate::polling::Polling;
@@ -38,8 +38,8 @@ struct Line {
     polling: Polling,
     /// Origin of the times that this driver passes to the endpoint.
     origin: Instant,
-    /// Number of additional threads that run incoming calls, not counting the serving thread.
-    workers: AtomicUsize,
+    /// Number of additional threads that run incoming calls, not counting the serving thread. The threads share it.
+    workers: Arc<AtomicUsize>,
     /// True while the ticker thread sleeps for a long time and must be woken when a call starts.
     dozing: AtomicBool,
     awake: Condvar,
@@ -108,11 +108,11 @@ impl Connection {
             socket,
             polling: Polling::default(),
             origin: Instant::now(),
-            workers: AtomicUsize::new(0),
+            workers: Arc::default(),
             dozing: AtomicBool::new(false),
             awake: Condvar::new(),
         });
-        Connection { endpoint: opened.with_driver(Arc::new(LineDriver(line.clone()))), line }
+        Connection { endpoint: opened.with_driver(line.clone()), line }
     }
 
     /// Returns the endpoint of the session.
@@ -125,68 +125,38 @@ impl Connection {
         self.endpoint.ended()
     }
 
-    /// Calls a function or service of the peer without transferring bulk data, and waits for the result.
-    pub(crate) fn call(&self, target: &Target, args: &[AnyView<'_>]) -> Result<Any> {
-        self.endpoint.call(target, args)
-    }
-
-    /// Calls a function or service of the peer while transferring bulk data, and waits for the result.
-    pub(crate) fn transfer(
-        &self,
-        target: &Target,
-        args: &[AnyView<'_>],
-        transfer: Transfer<'_>,
-    ) -> Result<Any> {
-        self.endpoint.transfer(target, args, transfer)
-    }
-
     /// Sends a `Bye` message and ends the session.
     pub(crate) fn close(&self) {
         self.endpoint.close();
     }
 }
 
-/// The driver of an endpoint over a socket.
-struct LineDriver(Arc<Line>);
-
-impl Driver for LineDriver {
+impl Driver for Line {
     fn write(&self, endpoint: &Endpoint, first: &[u8], second: &[u8]) -> Result<()> {
-        self.0.write_all(endpoint, first, second)
+        self.write_all(endpoint, first, second)
     }
 
     fn can_write(&self) -> bool {
-        self.0.socket.has_room()
+        self.socket.has_room()
     }
 
     fn deadline(&self) -> Option<Duration> {
-        DEADLINE.get().and_then(|limit| self.0.origin.elapsed().checked_add(limit))
-    }
-
-    fn wait(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        id: u64,
-        deadline: Option<Duration>,
-        progress: Option<&PackedFunc>,
-    ) -> Result<Any> {
-        self.0.wait(endpoint, id, deadline, progress)
+        DEADLINE.get().and_then(|limit| self.origin.elapsed().checked_add(limit))
     }
 
     fn run(&self, endpoint: &Arc<Endpoint>, call: Incoming) {
-        self.0.on_worker(endpoint, call);
+        self.on_worker(endpoint, call);
     }
 
     fn ended(&self) {
-        self.0.awake.notify_all();
-        self.0.socket.shut_down();
+        self.awake.notify_all();
+        self.socket.shut_down();
     }
-}
 
-impl Line {
     /// Waits for the result of the call `id`. If `id` is [`ROOT`](anyfn_protocol::endpoint::ROOT), runs incoming calls until the
     /// session ends.
     fn wait(
-        self: &Arc<Self>,
+        &self,
         endpoint: &Arc<Endpoint>,
         id: u64,
         deadline: Option<Duration>,

@@ -34,7 +34,7 @@ impl Connection {
 impl Line {
     /// Main function of the ticker thread, which assists the serving thread: it checks time limits, and reads
     /// from the socket while the serving thread runs a long call.
-    fn tick(self: &Arc<Self>, endpoint: &Arc<Endpoint>) {
+    fn tick(&self, endpoint: &Arc<Endpoint>) {
         // Call of the serving thread at the previous check.
         let mut seen = 0;
         let mut table = endpoint.table();
@@ -84,12 +84,12 @@ impl Line {
     }
 
     /// Runs an incoming call on a new thread.
-    pub(super) fn on_worker(self: &Arc<Self>, endpoint: &Arc<Endpoint>, call: Incoming) {
+    pub(super) fn on_worker(&self, endpoint: &Arc<Endpoint>, call: Incoming) {
         self.workers.fetch_add(1, Ordering::Relaxed);
-        let (line, running, id) = (self.clone(), endpoint.clone(), call.id());
+        let (workers, running, id) = (self.workers.clone(), endpoint.clone(), call.id());
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {
             running.execute(call);
-            line.workers.fetch_sub(1, Ordering::Relaxed);
+            workers.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = started {
             self.workers.fetch_sub(1, Ordering::Relaxed);

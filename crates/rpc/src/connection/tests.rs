@@ -4,9 +4,9 @@ use super::*;
 use crate::establish::{self, Arrival};
 use crate::keys::{Key, generate_key};
 use crate::policy::Policy;
-use anyfn::{IntoArgs, registry};
+use anyfn::{AnyView, IntoArgs, registry};
 use anyfn_loader as _;
-use anyfn_protocol::endpoint::{Service, WaiterEntry};
+use anyfn_protocol::endpoint::{Service, Target, WaiterEntry};
 use anyfn_protocol::frame::{FrameKind, Frames, write_message};
 use anyfn_protocol::sink::Sink;
 use anyfn_protocol::{ClientOpening, ServerOpening, code};
@@ -41,7 +41,7 @@ fn check(key: Option<&Key>) {
     let served = std::thread::spawn(move || server.serve());
     let client = &sides.0;
     let found = ("test.counted.nop",)
-        .with_views(|views| client.call(&Target::Service(anyfn_protocol::code::GLOBAL), views))
+        .with_views(|views| client.endpoint().call(&Target::Service(anyfn_protocol::code::GLOBAL), views))
         .unwrap();
     let (function, _) = found.get::<(PackedFunc, Option<String>)>().unwrap();
     let before = counts(&sides);
@@ -233,7 +233,7 @@ fn a_service_that_panics_gives_an_error() {
     let client = Connection::new(Socket::new(here).unwrap(), opening.receive(&welcome).unwrap().unwrap());
     let served = std::thread::spawn(move || server.serve());
     for _ in 0..3 {
-        let error = client.call(&Target::Service(code::INFO), &[]).unwrap_err();
+        let error = client.endpoint().call(&Target::Service(code::INFO), &[]).unwrap_err();
         assert_eq!((error.kind(), error.message()), ("InternalError", "a service of the session panicked"));
     }
     client.close();
