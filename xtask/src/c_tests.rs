@@ -167,6 +167,16 @@ pub(crate) fn conformance_with(run: &Run, lib_dir: &Path) -> Result<()> {
     run.cmd(start(&program, Mode::Plain)?)
 }
 
+/// Looks up all functions of the full library in the one in the folder `lib_dir`, which was built without some features, and
+/// checks that the error for each function that it lacks names a feature.
+pub(crate) fn left_out(run: &Run, lib_dir: &Path) -> Result<()> {
+    let file = paths::root().join("conformance/c/left_out.c");
+    let names = Cmd::new(build(run, &file, Mode::Plain, &paths::build_dir())?).output()?;
+    let list = scratch("conformance")?.join("names.txt");
+    fs::write(&list, names).map_err(|e| format!("{}: {e}", list.display()))?;
+    run.cmd(Cmd::new(build(run, &file, Mode::Plain, lib_dir)?).arg(list))
+}
+
 /// Runs the conformance cases for the functions of tvm-ffi's testing library, which tvm-ffi compiles from
 /// C++. The cases are compiled as a C program, which links our library under the name of tvm-ffi's library.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {

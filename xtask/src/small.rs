@@ -117,10 +117,12 @@ fn size(file: &Path) -> Result<u64> {
     Ok(fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len())
 }
 
-/// Runs the conformance corpus with the library, and checks that the library has not grown.
+/// Runs the conformance corpus with the library, looks up the functions that it lacks, and checks that it has not grown.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
     let (library, _) = CORPUS.build(run, here())?;
-    c_tests::conformance_with(run, library.parent().unwrap_or(&library))
+    let folder = library.parent().unwrap_or(&library);
+    c_tests::conformance_with(run, folder)?;
+    c_tests::left_out(run, folder)
 }
 
 /// Measures the library with each choice of features for each target, and writes the table to [`PAGE`].
