@@ -1,6 +1,6 @@
 //! Runs other programs, such as Cargo, Git and Python.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,6 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::result::Result;
+
+/// Environment variable with the folders in which programs look first for their libraries.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Returns a list of folders without those in `target_dir`. Cargo adds them for the program that it runs. A program that is
+/// linked to a certain `libanyfn.so` would use the one of the debug build instead.
+fn without_folders_in(list: &OsStr, target_dir: &Path) -> OsString {
+    let others = std::env::split_paths(list).filter(|folder| !folder.starts_with(target_dir));
+    std::env::join_paths(others).unwrap_or_default()
+}
 
 /// A command that runs in the project's root by default.
 pub(crate) struct Cmd {
@@ -19,6 +29,9 @@ impl Cmd {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
         let mut command = Command::new(&program);
         command.current_dir(crate::paths::root()).stdin(Stdio::null());
+        if let Some(path) = std::env::var_os(LIBRARY_PATH) {
+            command.env(LIBRARY_PATH, without_folders_in(&path, &crate::paths::target_dir()));
+        }
         Cmd { command, shown: short(program.as_ref()) }
     }
 
@@ -164,5 +177,11 @@ mod tests {
         // No process waits for the child, so it may still exist as a zombie.
         let state = Cmd::new("ps").args(["-o", "stat=", "-p", child.trim()]).output().unwrap_or_default();
         assert!(state.is_empty() || state.starts_with('Z'), "{state}");
+    }
+
+    #[test]
+    fn folders_that_cargo_adds_are_removed() {
+        let list = OsStr::new("/x/target/debug:/x/target/debug/deps:/usr/local/lib:/x/targets");
+        assert_eq!(without_folders_in(list, Path::new("/x/target")), "/usr/local/lib:/x/targets");
     }
 }
