@@ -89,7 +89,7 @@ impl<'a> CallFrame<'a> {
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
         // SAFETY: the object is valid.
         let type_index = unsafe { (*handle).type_index };
-        self.push(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } });
+        self.push(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue::from_obj(handle) });
     }
 
     /// Appends an owned value to the arguments of the call. The value is released at the end of the call.
@@ -115,7 +115,7 @@ impl<'a> CallFrame<'a> {
         self.push(TVMFFIAny {
             type_index: kTVMFFIDLTensorPtr,
             small_str_len: 0,
-            value: TVMFFIAnyValue { v_ptr: view.cast() },
+            value: TVMFFIAnyValue::from_ptr(view.cast()),
         });
     }
 
@@ -324,7 +324,7 @@ impl CallFrame<'_> {
         let place: *mut TVMFFIByteArray = self.views.take(WORDS).cast();
         // SAFETY: `take` allocated enough words for the byte array.
         unsafe { place.write(TVMFFIByteArray::from_slice(bytes)) };
-        let value = TVMFFIAnyValue { v_ptr: place.cast() };
+        let value = TVMFFIAnyValue::from_ptr(place.cast());
         self.push(TVMFFIAny { type_index: kTVMFFIByteArrayPtr, small_str_len: 0, value });
         Ok(())
     }

@@ -43,7 +43,7 @@ impl<'a> Moved<'a> {
 
     /// Makes an r-value reference to the native object, through which the callee may take the object.
     fn reference(&mut self) -> TVMFFIAny {
-        let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
+        let value = TVMFFIAnyValue::from_ptr((&raw mut self.handle).cast());
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Moved<'_> {
 fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
     // SAFETY: the caller has a valid object.
     let type_index = unsafe { (*handle).type_index };
-    TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } }
+    TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue::from_obj(handle) }
 }
 
 /// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. If no other reference to the

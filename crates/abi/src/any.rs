@@ -48,6 +48,29 @@ pub union TVMFFIAnyValue {
     pub v_uint64: u64,
 }
 
+impl TVMFFIAnyValue {
+    /// Creates the payload of an opaque pointer, or of the address of a `DLTensor` or of a byte array. On a 32-bit target,
+    /// the other four bytes are zero, so that all bits of the union can be compared.
+    #[inline]
+    pub const fn from_ptr(ptr: *mut c_void) -> Self {
+        let mut value = TVMFFIAnyValue { v_uint64: 0 };
+        value.v_ptr = ptr;
+        value
+    }
+
+    /// Creates the payload of a borrowed, NUL-terminated string, like [`TVMFFIAnyValue::from_ptr`].
+    #[inline]
+    pub const fn from_c_str(text: *const c_char) -> Self {
+        Self::from_ptr(text.cast_mut().cast())
+    }
+
+    /// Creates the payload of a reference to an object, like [`TVMFFIAnyValue::from_ptr`].
+    #[inline]
+    pub const fn from_obj(object: *mut TVMFFIObject) -> Self {
+        Self::from_ptr(object.cast())
+    }
+}
+
 impl TVMFFIAny {
     /// The value `None`.
     pub const NONE: TVMFFIAny =

@@ -335,7 +335,7 @@ impl From<ObjectRef> for Any {
         Any(TVMFFIAny {
             type_index: object.type_index(),
             small_str_len: 0,
-            value: anyfn_abi::TVMFFIAnyValue { v_obj: object.header() },
+            value: anyfn_abi::TVMFFIAnyValue::from_obj(object.header()),
         })
     }
 }
@@ -346,7 +346,7 @@ impl<'a> From<&'a ObjectRef> for AnyView<'a> {
         let raw = TVMFFIAny {
             type_index: object.type_index(),
             small_str_len: 0,
-            value: anyfn_abi::TVMFFIAnyValue { v_obj: object.header() },
+            value: anyfn_abi::TVMFFIAnyValue::from_obj(object.header()),
         };
         AnyView(raw, PhantomData)
     }

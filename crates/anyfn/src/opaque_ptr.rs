@@ -113,6 +113,6 @@ impl IntoAny for OpaquePtr {
     }
     #[inline]
     fn into_any(self) -> Result<Any> {
-        Ok(plain(kTVMFFIOpaquePtr, TVMFFIAnyValue { v_ptr: self.0 }))
+        Ok(plain(kTVMFFIOpaquePtr, TVMFFIAnyValue::from_ptr(self.0)))
     }
 }

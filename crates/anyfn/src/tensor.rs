@@ -517,10 +517,10 @@ unsafe impl crate::IntoArg for TensorView<'_> {
         if !self.read_only.is_null() {
             // The object is passed, because it is marked as read-only also for code that does not check the flag of the
             // view.
-            let value = TVMFFIAnyValue { v_obj: self.read_only.cast_mut() };
+            let value = TVMFFIAnyValue::from_obj(self.read_only.cast_mut());
             return Ok(TVMFFIAny { type_index: kTVMFFITensor, small_str_len: 0, value });
         }
-        let value = TVMFFIAnyValue { v_ptr: ptr::from_ref(self.tensor).cast_mut().cast() };
+        let value = TVMFFIAnyValue::from_ptr(ptr::from_ref(self.tensor).cast_mut().cast());
         let small_str_len = if self.is_read_only { TENSOR_VIEW_READ_ONLY } else { 0 };
         Ok(TVMFFIAny { type_index: kTVMFFIDLTensorPtr, small_str_len, value })
     }

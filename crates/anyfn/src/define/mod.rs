@@ -290,11 +290,15 @@ impl FieldDef {
             FieldDefault::Value(Literal::Str(value)) if !value.contains('\0') => {
                 text.extend_from_slice(value.as_bytes());
                 text.push(0);
-                let mut v_c_str = text.as_ptr().cast();
+                let mut c_str = text.as_ptr().cast();
                 if factories.is_none() {
-                    v_c_str = text.clone().leak().as_ptr().cast();
+                    c_str = text.clone().leak().as_ptr().cast();
                 }
-                TVMFFIAny { type_index: kTVMFFIRawStr, small_str_len: 0, value: TVMFFIAnyValue { v_c_str } }
+                TVMFFIAny {
+                    type_index: kTVMFFIRawStr,
+                    small_str_len: 0,
+                    value: TVMFFIAnyValue::from_c_str(c_str),
+                }
             }
             FieldDefault::Value(value) => *value.to_any()?.as_raw(),
             FieldDefault::Factory(make) => {

@@ -415,7 +415,7 @@ impl Field {
             } else {
                 // SAFETY: the flag guarantees that the field is the address of an object, which `object` keeps alive.
                 let type_index = unsafe { (*handle.cast::<TVMFFIObject>()).type_index };
-                let value = TVMFFIAnyValue { v_obj: handle.cast() };
+                let value = TVMFFIAnyValue::from_obj(handle.cast());
                 TVMFFIAny { type_index, small_str_len: 0, value }
             }
         };

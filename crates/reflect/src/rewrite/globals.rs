@@ -61,7 +61,7 @@ fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
     let value = TVMFFIAny {
         type_index: kTVMFFIOpaquePtr,
         small_str_len: 0,
-        value: TVMFFIAnyValue { v_ptr: native as *mut core::ffi::c_void },
+        value: TVMFFIAnyValue::from_ptr(native as *mut core::ffi::c_void),
     };
     // SAFETY: name and value are borrowed for the call.
     match unsafe { TVMFFITypeRegisterAttr(type_index, &name, &value) } {
