@@ -216,7 +216,7 @@ pub(crate) fn test() -> Vec<Step> {
             .needs_member("conformance")
             .skip_if(system_rust::unavailable)
             .skip_if(targets::no_arm)
-            .packages(&["anyfn-conformance"])
+            .packages(&["anyfn-conformance", "anyfn-protocol"])
             .inputs(TARGETS),
         Step::new("conformance, webassembly", targets::web)
             .needs_member("conformance/web")
