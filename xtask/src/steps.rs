@@ -69,9 +69,9 @@ const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", "
 /// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
-/// Test files that, like `test_peer*.py`, run in an environment with both anyfn and the peer's package, to
-/// test both in one process.
-const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
+/// Test files that, like `test_peer*.py`, run in an environment with anyfn, the peer's package and JAX, to
+/// test them in one process.
+const BESIDE_PEER: [&str; 3] = ["test_beside.py", "test_dlpack_table.py", "test_producers.py"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the Python package.
 const BUILD: &[&str] = &["library", "python package"];

@@ -10,7 +10,7 @@ Contents:
     functions       register_func, get_global_func, list_global_func_names, remove_global_func, PackedFunc
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
-    tensors         tensor, empty, zeros, full; Tensor, from_dlpack
+    tensors         tensor, empty, zeros, full; Tensor, from_dlpack, const
     devices         device, cpu, cuda, devices, Stream
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
@@ -52,7 +52,7 @@ from . import _core
 from ._core import Object, PackedFunc
 from ._values import as_map, cpu, cuda, device, dtype
 from ._error import Error, ErrorObject, register_error
-from ._tensor import Tensor, from_dlpack
+from ._tensor import Tensor, const, from_dlpack
 from ._tensor_make import empty, full, tensor, zeros
 from ._device import Stream, devices
 from ._container import Array, Dict, List, Map, Shape, to_python
@@ -149,6 +149,7 @@ __all__ = [
     "build",
     "bundle",
     "check_signals",
+    "const",
     "convert",
     "cpu",
     "cuda",

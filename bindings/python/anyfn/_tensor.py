@@ -456,6 +456,22 @@ def from_dlpack(array: "TensorLike") -> "Tensor":
 
     ``array`` is a NumPy array, an object of any library with ``__dlpack__``, a DLPack capsule, or a buffer such as
     ``memoryview`` or ``array.array``. Raises ``TypeError`` for other objects and for elements without an equivalent data
-    type, and ``ValueError`` for read-only memory. Errors of ``__dlpack__`` propagate unchanged.
+    type, and ``ValueError`` for read-only memory and for arrays of JAX and TensorFlow, which are immutable (see ``const``).
+    Errors of ``__dlpack__`` propagate unchanged.
     """
     return _core.from_dlpack(array)
+
+
+def const(array: "TensorLike") -> "Tensor":
+    """Lends an array to functions that only read it: returns a read-only Tensor that shares its memory.
+
+    A function refuses read-only memory, and immutable arrays such as those of JAX, unless its signature says that it only
+    reads the argument. For a function whose signature says nothing, the caller states it: ``f(const(x))``. If the function
+    writes to ``x`` nevertheless, the values of the array change, or the process ends if the system protects the memory.
+
+    >>> import array
+    >>> lent = const(array.array("d", [1.0, 2.0]))
+    >>> lent.read_only
+    True
+    """
+    return _core.const_tensor(array)

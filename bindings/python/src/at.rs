@@ -25,6 +25,8 @@ pub(crate) enum At<'a> {
     },
     /// Value that is neither an argument, a result nor a field, such as one that is added to a container.
     Value,
+    /// Array that `anyfn.const` lends: it is only read.
+    Const,
     /// Field of an object whose type is defined in Python.
     Field {
         /// Name of the object's Python class.
@@ -70,12 +72,23 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument whose parameter the function declares as read-only. The
-    /// function then only reads a tensor that is passed for this parameter.
+    /// Returns true if the value is an argument whose parameter the function declares as read-only, or an array that
+    /// `anyfn.const` lends. A tensor is then only read.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
             At::Argument { function, index } => signature::argument_is_read_only(*function, *index),
+            At::Const => true,
+            _ => false,
+        }
+    }
+
+    /// Returns true if the value is an argument of a function whose signature says that it may write to a tensor there.
+    /// If the signature says nothing, the caller, who knows the function, may pass a tensor that `anyfn.const` lends.
+    #[cold]
+    pub(crate) fn is_written(&self) -> bool {
+        match self {
+            At::Argument { function, index } => signature::argument_is_written(*function, *index),
             _ => false,
         }
     }

@@ -86,6 +86,10 @@ fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
     if let Some(table) = known(object.type_ptr()) {
         return Ok(Some(table));
     }
+    // An array that is described on the stack carries no flag that it is read-only.
+    if is_immutable(object)? {
+        return Ok(None);
+    }
     let Some(capsule) = object.class().attr_opt(names::EXCHANGE.get())? else { return Ok(None) };
     // SAFETY: the function accepts any object.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE.as_ptr()) } == 0 {
@@ -193,8 +197,31 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     if producer.class().attr_opt(names::DLPACK.get())?.is_none() {
         return Ok(None);
     }
+    let is_immutable = is_immutable(producer)?;
+    if is_immutable && !at.is_only_read() {
+        return ndarray::read_only(at);
+    }
     let capsule = ask(producer)?;
-    take(capsule.obj(), at).map(Some)
+    let tensor = take(capsule.obj(), at)?;
+    if !is_immutable || kept::is_read_only(tensor.as_object().as_handle().cast()) {
+        return Ok(Some(tensor));
+    }
+    let described = *tensor.view().as_dl();
+    kept::make(&described, producer, Lender::Tensor(tensor), true).map(Some)
+}
+
+/// Packages whose arrays are immutable: they share the memory of equal or derived arrays, and their compilers rely on values
+/// that do not change. Their capsules are not flagged as read-only.
+const IMMUTABLE: [&str; 3] = ["jax", "jaxlib", "tensorflow"];
+
+/// Returns true if an array belongs to a package whose arrays are immutable.
+fn is_immutable(array: Obj<'_>) -> Res<bool> {
+    let Some(module) = array.class().attr_opt(names::MODULE.get())? else { return Ok(false) };
+    let Ok(module) = module.obj().to_text() else {
+        py::clear_error();
+        return Ok(false);
+    };
+    Ok(IMMUTABLE.contains(&module.split('.').next().unwrap_or_default()))
 }
 
 /// Makes a tensor from a DLPack tensor that `producer` has exported, and takes ownership of the DLPack tensor.

@@ -39,6 +39,8 @@ struct OwnedTensor {
     /// Owned reference to the Python object that the tensor represents, or to None.
     object: *mut PyObject,
     lender: Lender,
+    /// True if `anyfn.const` made the tensor: the caller states that functions that receive it only read it.
+    is_const: bool,
     /// Shape and strides of the tensor, to which the pointers in `tensor` refer.
     words: Box<[i64]>,
 }
@@ -48,6 +50,23 @@ struct OwnedTensor {
 ///
 /// If `read_only` is true, the tensor is flagged so that every recipient can tell that its memory must not be written.
 pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_only: bool) -> Res<Tensor> {
+    build(described, object, lender, read_only, false)
+}
+
+/// Makes a read-only tensor of the memory of another tensor, which the caller of `anyfn.const` lends to functions that
+/// only read it.
+pub(crate) fn make_const(tensor: Tensor) -> Res<Tensor> {
+    let described = *tensor.view().as_dl();
+    build(&described, py::none().obj(), Lender::Tensor(tensor), true, true)
+}
+
+fn build(
+    described: &DLTensor,
+    object: Obj<'_>,
+    lender: Lender,
+    read_only: bool,
+    is_const: bool,
+) -> Res<Tensor> {
     // SAFETY: the caller describes memory that `lender` keeps alive.
     let view = unsafe { anyfn::TensorView::from_dl(described) };
     let shape = view.shape();
@@ -66,6 +85,7 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
         tensor,
         object: object.to_own().into_ptr(),
         lender,
+        is_const,
         words,
     });
     let kept = Box::into_raw(kept);
@@ -91,15 +111,25 @@ pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
 /// Returns the Python object that a tensor represents. Returns `None` if the tensor was not made by this module
 /// or represents no object.
 pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
-    // SAFETY: the caller has a valid object.
-    let deleter = unsafe { (*tensor).deleter }?;
-    if !ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)) {
+    if !is_made_here(tensor) {
         return None;
     }
-    // SAFETY: the deleter shows that the object is a `OwnedTensor`.
+    // SAFETY: the deleter shows that the object is an `OwnedTensor`.
     let object = unsafe { (*tensor.cast::<OwnedTensor>()).object };
     // SAFETY: the tensor keeps the object alive; the caller holds the GIL and the tensor.
     unsafe { Obj::from_nullable(object) }.filter(|object| !object.is_none())
+}
+
+/// Returns true if `anyfn.const` made a tensor.
+pub(crate) fn is_const(tensor: *mut TVMFFIObject) -> bool {
+    // SAFETY: the deleter shows that the object is an `OwnedTensor`.
+    is_made_here(tensor) && unsafe { (*tensor.cast::<OwnedTensor>()).is_const }
+}
+
+fn is_made_here(tensor: *mut TVMFFIObject) -> bool {
+    // SAFETY: the caller has a valid object.
+    let deleter = unsafe { (*tensor).deleter };
+    deleter.is_some_and(|deleter| ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)))
 }
 
 /// Deleter of the tensors. Depending on `flags`, it releases the objects that the tensor keeps alive, frees the

@@ -16,8 +16,8 @@ use crate::owned::lower_owned;
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
     arrays, call_token, callback, cancel, classes, containers, convert, define, dlpack, error, fields,
-    function, gil, greenlets, lift, method, module_class, object, object_class, observe, packed, place, plan,
-    python_function, reflect, rewrite, runtime_hooks, signature, tensor, trace, words,
+    function, gil, greenlets, kept, lift, method, module_class, object, object_class, observe, packed, place,
+    plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, trace, words,
 };
 
 /// Entry point by which CPython loads the module.
@@ -316,6 +316,11 @@ functions! {
     #[doc = "from_dlpack(array) -> Tensor: a tensor that shares the memory of an array"]
     fn from_dlpack[array] {
         lift::lift_object(arrays::from_any(array, &At::Value)?.into_object())
+    }
+
+    #[doc = "const_tensor(array) -> Tensor: a read-only tensor of the memory of an array, for functions that only read it"]
+    fn const_tensor[array] {
+        lift::lift_object(kept::make_const(arrays::from_any(array, &At::Const)?)?.into_object())
     }
 
     #[doc = "tensor_with_dtype(tensor, bits) -> Tensor: a tensor of the same memory with another data type of the same size"]

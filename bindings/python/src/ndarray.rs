@@ -322,10 +322,12 @@ pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
 
 #[cold]
 pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
-    at.raise(
-        py::exceptions::value_error(),
-        "the array is read-only, and the function may write to it; pass a copy",
-    )
+    let message = if at.is_written() {
+        "the array is read-only, and the signature of the function does not declare the argument as const; pass a copy"
+    } else {
+        "the array is read-only, and the function may write to it; pass a copy, or `anyfn.const(x)` if it only reads `x`"
+    };
+    at.raise(py::exceptions::value_error(), message)
 }
 
 /// Native data types by NumPy's type number, for the types that NumPy defines itself. A data type of zero
@@ -418,13 +420,10 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
 
 /// Makes a tensor that refers to the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    if is_read_only(object) {
-        // Any recipient of the tensor may write to it.
-        return read_only(at);
-    }
     let mut words = WORDS;
     let mut scratch = Scratch::new(&mut words);
     let view = view(object, &mut scratch, at)?;
+    let read_only = is_read_only(object);
     // SAFETY: the array was described above, and `scratch` keeps the description alive.
-    kept::make(unsafe { &*view }, object, Lender::Object, false)
+    kept::make(unsafe { &*view }, object, Lender::Object, read_only)
 }

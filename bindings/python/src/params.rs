@@ -38,6 +38,11 @@ impl Known {
         self.params().get(index).is_some_and(|param| param.read_only)
     }
 
+    /// Returns true if the parameter at `index` is a tensor to which the function may write.
+    pub(crate) fn is_written(&self, index: usize) -> bool {
+        self.params().get(index).is_some_and(|param| !param.read_only && param.ty.origin != "Any")
+    }
+
     /// Arranges the positional and named arguments of a call in the order of the parameters. Fills `out` and returns
     /// the number of arguments. Returns `None` if the arguments do not match the parameters, or if there are too many
     /// for `out`; `Known::arrange_any` then handles the call or reports the error.

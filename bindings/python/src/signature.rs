@@ -37,6 +37,19 @@ pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     })
 }
 
+/// Returns true if a function declares that it receives a tensor as the argument at `index`, and does not declare
+/// that it only reads this tensor.
+#[cold]
+pub(crate) fn argument_is_written(callable: Obj<'_>, index: usize) -> bool {
+    if !callable.is_instance_of(packed::CLASS.ptr()) {
+        return false;
+    }
+    known(callable).map(|known| known.is_written(index)).unwrap_or_else(|Raised| {
+        py::clear_error();
+        false
+    })
+}
+
 /// Returns the parsed signature of a packed function. The signature is parsed on first use and then stored in
 /// the instance.
 #[inline]

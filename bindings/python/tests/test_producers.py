@@ -1,0 +1,129 @@
+"""Tests of arrays of other libraries as arguments: functions read them, and write only to those that may be written."""
+
+import importlib
+
+import anyfn
+import anyfn.testing
+import numpy as np
+import pytest
+
+IMMUTABLE = {"jax", "tensorflow"}
+
+
+def arrays_of(library):
+    """Returns a function that makes an array of a library from a NumPy array."""
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    if library == "jax":
+        return importlib.import_module("jax.numpy").asarray
+    if library == "torch":
+        return lambda array: module.from_numpy(array.copy())
+    if library == "tensorflow":
+        return module.constant
+    return module.array
+
+
+@pytest.fixture(params=["numpy", "jax", "torch", "tensorflow", "anyfn"])
+def library(request):
+    return request.param
+
+
+@pytest.fixture
+def make(library):
+    return arrays_of(library) if library != "anyfn" else lambda array: anyfn.tensor(array)
+
+
+def elements(array):
+    return np.asarray(array).tolist()
+
+
+def test_arrays_are_read(make):
+    x = make(np.arange(4, dtype=np.float32))
+    assert anyfn.testing.tensor_sum(x) == 6.0
+    out = np.zeros(4, np.float32)
+    anyfn.testing.saxpy(2.0, x, out)
+    assert out.tolist() == [0, 2, 4, 6]
+    assert elements(x) == [0, 1, 2, 3]
+
+
+def test_only_arrays_that_may_change_are_written(library, make):
+    x, y = np.ones(4, np.float32), make(np.zeros(4, np.float32))
+    if library in IMMUTABLE:
+        with pytest.raises(ValueError, match=r"argument 'y' \(#2\) of testing.saxpy: the array is read-only"):
+            anyfn.testing.saxpy(2.0, x, y)
+        with pytest.raises(ValueError, match="the array is read-only"):
+            anyfn.from_dlpack(y)
+        assert elements(y) == [0, 0, 0, 0]
+    else:
+        anyfn.testing.saxpy(2.0, x, y)
+        assert elements(y) == [2, 2, 2, 2]
+
+
+def test_functions_without_a_signature(library, make):
+    """Checks that such a function gets an array that may not change only if the caller lends it for reading."""
+    seen = []
+    function = anyfn.convert(lambda x: seen.append((x.read_only, x.tolist())))
+    x = make(np.arange(3, dtype=np.float32))
+    if library in IMMUTABLE:
+        with pytest.raises(ValueError, match=r"read-only, .* or `anyfn.const\(x\)` if it only reads `x`"):
+            function(x)
+    function(anyfn.const(x))
+    assert seen == [(True, [0, 1, 2])]
+
+
+def test_an_array_that_may_not_change_comes_back_as_itself(library, make):
+    if library not in IMMUTABLE:
+        pytest.skip(f"arrays of {library} may change")
+    x = make(np.arange(3, dtype=np.float32))
+    lent = anyfn.const(x)
+    assert lent.read_only and lent.shape == (3,) and lent.tolist() == [0, 1, 2]
+    assert anyfn.tensor(x).tolist() == [0, 1, 2] and not anyfn.tensor(x).read_only
+
+
+def test_lending():
+    x = np.arange(4, dtype=np.float32)
+    lent = anyfn.const(x)
+    assert lent.read_only and np.shares_memory(np.asarray(lent), x)
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(lent)[0] = 5
+    # The signature says that the function may write to this argument.
+    with pytest.raises(ValueError, match=r"argument 'y' \(#2\) of testing.saxpy: the array is read-only"):
+        anyfn.testing.saxpy(2.0, x, lent)
+    y = np.zeros(4, np.float32)
+    anyfn.testing.saxpy(2.0, lent, y)
+    assert y.tolist() == [0, 2, 4, 6]
+
+
+def test_what_can_be_lent():
+    frozen = np.arange(4, dtype=np.float32)
+    frozen.flags.writeable = False
+    function = anyfn.convert(lambda x: (x.read_only, x.tolist()))
+    with pytest.raises(ValueError, match="read-only"):
+        function(frozen)
+    for array in (frozen, memoryview(frozen), anyfn.tensor(frozen), anyfn.const(frozen)):
+        assert tuple(function(anyfn.const(array))) == (True, [0, 1, 2, 3])
+    with pytest.raises(TypeError, match="expected an array of NumPy, an object with `__dlpack__` or a buffer, but got int"):
+        anyfn.const(3)
+
+
+class Immutable:
+    """Stands for an array of JAX where that is not installed."""
+
+    __module__ = "jax.array"
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, *, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_are_known_by_the_package_of_their_class():
+    array = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="read-only"):
+        anyfn.testing.saxpy(2.0, np.ones(4, np.float32), Immutable(array))
+    assert array.tolist() == [0, 0, 0, 0]
+    assert anyfn.testing.tensor_sum(Immutable(array)) == 0.0
+    assert anyfn.const(Immutable(array)).read_only
