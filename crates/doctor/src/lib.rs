@@ -100,11 +100,13 @@ const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "s
 pub fn doctor() -> Result<Array<Any>> {
     let mut names: Vec<String> = registry::list()?;
     names.retain(|name| name.starts_with(PREFIX));
-    let place = |name: &String| OWN.iter().position(|own| *own == &name[PREFIX.len()..]).unwrap_or(OWN.len());
-    names.sort_by_key(|name| (place(name), name.clone()));
+    names.sort_unstable();
+    let is_own = |name: &String| OWN.contains(&&name[PREFIX.len()..]);
+    let (own, others): (Vec<String>, Vec<String>) = names.into_iter().partition(is_own);
+    let own = OWN.iter().map(|name| (true, format!("{PREFIX}{name}"))).filter(|(_, name)| own.contains(name));
+    let others = others.into_iter().map(|name| (false, name));
     let mut checks: Vec<(bool, Any)> = Vec::new();
-    for name in names {
-        let is_own = OWN.contains(&&name[PREFIX.len()..]);
+    for (is_own, name) in own.chain(others) {
         let found = match registry::get(&name).and_then(|check| check.call(())).and_then(listed) {
             Ok(found) => found,
             Err(error) => {

@@ -252,7 +252,7 @@ impl<'d> Versions<'d> {
                 break;
             }
         }
-        names.sort_by_key(|(number, _)| *number);
+        names.sort_unstable_by_key(|(number, _)| *number);
         Ok(Versions(names))
     }
 

@@ -123,17 +123,17 @@ impl Profile {
 
     /// Returns the statistics of the recorded functions, sorted by `order`.
     pub fn functions(&self, order: Order) -> Vec<&Function> {
+        // One sort for all orders: each call of a sort compiles its own copy of the algorithm.
+        let key = |function: &Function| match order {
+            Order::SelfTime => function.self_time,
+            Order::Total => function.total,
+            Order::Mean => function.mean(),
+            Order::Max => function.max,
+            Order::Calls => function.calls as f64,
+            Order::Name => 0.0,
+        };
         let mut functions: Vec<&Function> = self.functions.iter().collect();
-        let by = |key: fn(&Function) -> f64| move |a: &&Function, b: &&Function| key(b).total_cmp(&key(a));
-        functions.sort_by(|a, b| a.name.cmp(&b.name));
-        match order {
-            Order::SelfTime => functions.sort_by(by(|function| function.self_time)),
-            Order::Total => functions.sort_by(by(|function| function.total)),
-            Order::Mean => functions.sort_by(by(Function::mean)),
-            Order::Max => functions.sort_by(by(|function| function.max)),
-            Order::Calls => functions.sort_by(by(|function| function.calls as f64)),
-            Order::Name => {}
-        }
+        functions.sort_unstable_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
         functions
     }
 
