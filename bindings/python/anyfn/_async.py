@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _LIMIT = 32
 
 _pool = None
-_running_loop = _copy_context = _Timeout = None
+# Set by `_begin`.
+_running_loop = _copy_context = _Timeout = None  # type: Any
 
 
 def _begin():
@@ -80,7 +81,7 @@ async def call_async(
             deadline = min(deadline, loop.time() + timeout)
     if deadline is not None and deadline <= loop.time():
         raise _Timeout("the deadline of the call passed before it began")
-    call = _Call()
+    call: "Any" = _Call()
     call.function, call.args, call.kwargs = self, args, kwargs or None
     call.context, call.loop, call.future = _copy_context(), loop, loop.create_future()
     call.inner = None
@@ -239,4 +240,4 @@ def check_signals() -> None:
     _core.check_signals()
 
 
-_core.PackedFunc.call_async = call_async
+_core.PackedFunc.call_async = call_async  # type: ignore[method-assign]

@@ -3,12 +3,17 @@
 import _collections_abc as abc
 
 from . import _core
-from ._core import Array, Dict, List, Map
+from ._core import Array as Array, Dict as Dict, List as List, Map as Map
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, SupportsIndex, Union
+    from typing import Any, SupportsIndex, Union, overload
+
+    class _Sequence(_core.BuiltinObject, Sequence[int]): ...
+
+else:
+    _Sequence = _core.BuiltinObject
 
 _GenericAlias = type(list[int])
 
@@ -109,8 +114,8 @@ def _same(value):
     return value
 
 
-List.__reduce__ = Dict.__reduce__ = _reduce
-Array.__reduce__ = Map.__reduce__ = _reduce_constant
+List.__reduce__ = Dict.__reduce__ = _reduce  # type: ignore[method-assign]
+Array.__reduce__ = Map.__reduce__ = _reduce_constant  # type: ignore[method-assign]
 
 
 def _fromkeys(cls, iterable, value=None):
@@ -119,14 +124,14 @@ def _fromkeys(cls, iterable, value=None):
 
 
 for _class in (Array, List, Map, Dict):
-    _class.__deepcopy__ = _deepcopy
+    _class.__deepcopy__ = _deepcopy  # type: ignore[method-assign]
     # Allows `Array[int]` in annotations.
-    _class.__class_getitem__ = classmethod(_GenericAlias)
-Map.fromkeys = classmethod(_fromkeys)
-Dict.fromkeys = classmethod(_fromkeys)
+    _class.__class_getitem__ = classmethod(_GenericAlias)  # type: ignore[assignment, method-assign]
+Map.fromkeys = classmethod(_fromkeys)  # type: ignore[assignment, method-assign]
+Dict.fromkeys = classmethod(_fromkeys)  # type: ignore[assignment, method-assign]
 
 
-class Shape(_core.BuiltinObject):
+class Shape(_Sequence):
     """An immutable sequence of extents, which behaves like a tuple of ints and compares equal to one.
 
     >>> Shape([2, 3]) + (4,) == (2, 3, 4)
@@ -143,8 +148,15 @@ class Shape(_core.BuiltinObject):
     def __len__(self) -> int:
         return len(_core.shape_values(self))
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, index: SupportsIndex, /) -> int: ...
+        @overload
+        def __getitem__(self, index: slice, /) -> "Shape": ...
+
     def __getitem__(self, index: "Union[SupportsIndex, slice]") -> "Union[int, Shape]":
-        extents = _core.shape_values(self)[index]
+        extents: "Any" = _core.shape_values(self)[index]
         return Shape(extents) if isinstance(index, slice) else extents
 
     def __iter__(self) -> "Iterator[int]":
@@ -156,21 +168,23 @@ class Shape(_core.BuiltinObject):
     def __contains__(self, extent: object) -> bool:
         return extent in _core.shape_values(self)
 
-    def index(self, *args: "Any") -> int:
-        """Returns the index of the first extent that equals a value."""
-        return _core.shape_values(self).index(*args)
+    if not TYPE_CHECKING:
+
+        def index(self, *args: "Any") -> int:
+            """Returns the index of the first extent that equals a value."""
+            return _core.shape_values(self).index(*args)
 
     def count(self, value: "Any") -> int:
         """Returns the number of extents that equal a value."""
         return _core.shape_values(self).count(value)
 
     def __add__(self, other: "Sequence[int]") -> "Shape":
-        other = _extents(other)
-        return NotImplemented if other is None else Shape(_core.shape_values(self) + other)
+        extents = _extents(other)
+        return NotImplemented if extents is None else Shape(_core.shape_values(self) + extents)
 
     def __radd__(self, other: "Sequence[int]") -> "Shape":
-        other = _extents(other)
-        return NotImplemented if other is None else Shape(other + _core.shape_values(self))
+        extents = _extents(other)
+        return NotImplemented if extents is None else Shape(extents + _core.shape_values(self))
 
     def __mul__(self, times: "SupportsIndex") -> "Shape":
         return Shape(_core.shape_values(self) * times)
@@ -178,24 +192,24 @@ class Shape(_core.BuiltinObject):
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
-        other = _extents(other)
-        return NotImplemented if other is None else _core.shape_values(self) == other
+        extents = _extents(other)
+        return NotImplemented if extents is None else _core.shape_values(self) == extents
 
     def __lt__(self, other: "Sequence[int]") -> bool:
-        other = _extents(other)
-        return NotImplemented if other is None else _core.shape_values(self) < other
+        extents = _extents(other)
+        return NotImplemented if extents is None else _core.shape_values(self) < extents
 
     def __le__(self, other: "Sequence[int]") -> bool:
-        other = _extents(other)
-        return NotImplemented if other is None else _core.shape_values(self) <= other
+        extents = _extents(other)
+        return NotImplemented if extents is None else _core.shape_values(self) <= extents
 
     def __gt__(self, other: "Sequence[int]") -> bool:
-        other = _extents(other)
-        return NotImplemented if other is None else _core.shape_values(self) > other
+        extents = _extents(other)
+        return NotImplemented if extents is None else _core.shape_values(self) > extents
 
     def __ge__(self, other: "Sequence[int]") -> bool:
-        other = _extents(other)
-        return NotImplemented if other is None else _core.shape_values(self) >= other
+        extents = _extents(other)
+        return NotImplemented if extents is None else _core.shape_values(self) >= extents
 
     def __hash__(self) -> int:
         return hash(_core.shape_values(self))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _BUILTIN = (int, float, str, bytes, list, tuple, dict, BaseException, type(None), type, _core.Object, _core.Word)
 
 # By class: index and key of the native type; and the class that represents the native type in Python.
-_KEYS = {}
-_STANDS = {}
+_KEYS = {}  # type: dict[type, tuple[int, str]]
+_STANDS = {}  # type: dict[type, type[Object]]
 
 
 def register_converter(
@@ -76,7 +76,7 @@ def register_converter(
         _core.set_converter(cls, (to_native, info.index), True)
         _KEYS[cls] = info.index, info.key
     if from_native is not None:
-        stands = _core.registered_class(info.index)
+        stands: "Any" = _core.registered_class(info.index)
         own = _core.type_of_class(stands) if stands is not _core.Object else None
         if own is None or own[0] != info.index:
             # Other types share this class, and their objects must not be converted.

@@ -9,14 +9,15 @@ from ._values import device, dtype
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Optional, TypeVar, Union
+    from typing import Any, Optional, TypeVar, Union, overload
 
-    from typing_extensions import Literal
+    from typing_extensions import Literal, dataclass_transform
 
     from ._core import Object
 
     _FieldStructural = Optional[Literal["ignore", "def", "def_pattern"]]
     _O = TypeVar("_O", bound=type[Object])
+    _T = TypeVar("_T")
     _Structural = Optional[Literal["tree", "dag", "const_tree", "var", "unique"]]
 
 _MISSING = type("_Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -45,6 +46,45 @@ class Field:
         self.doc = doc
         self.flags = flags
         self.kw_only = kw_only
+
+
+if TYPE_CHECKING:
+    # For type checkers, the result has the type of the field.
+    @overload
+    def field(
+        *,
+        default: _T,
+        init: bool = True,
+        repr: bool = True,
+        compare: bool = True,
+        hash: Optional[bool] = None,
+        kw_only: Optional[bool] = None,
+        structural: _FieldStructural = None,
+        doc: Optional[str] = None,
+    ) -> _T: ...
+    @overload
+    def field(
+        *,
+        default_factory: Callable[[], _T],
+        init: bool = True,
+        repr: bool = True,
+        compare: bool = True,
+        hash: Optional[bool] = None,
+        kw_only: Optional[bool] = None,
+        structural: _FieldStructural = None,
+        doc: Optional[str] = None,
+    ) -> _T: ...
+    @overload
+    def field(
+        *,
+        init: bool = True,
+        repr: bool = True,
+        compare: bool = True,
+        hash: Optional[bool] = None,
+        kw_only: Optional[bool] = None,
+        structural: _FieldStructural = None,
+        doc: Optional[str] = None,
+    ) -> Any: ...
 
 
 def field(
@@ -94,6 +134,34 @@ def _one_of(name, value, known):
     except (KeyError, TypeError):
         words = ", ".join(repr(word) for word in known if word)
         raise ValueError(f"expected {name} to be one of {words}, got {value!r}") from None
+
+
+if TYPE_CHECKING:
+    # Fields and their defaults become the arguments of the constructor.
+    @overload
+    @dataclass_transform(eq_default=False, field_specifiers=(field,))
+    def object(
+        key: _O,
+        *,
+        frozen: bool = False,
+        eq: bool = False,
+        order: bool = False,
+        unsafe_hash: bool = False,
+        kw_only: bool = False,
+        structural: _Structural = None,
+    ) -> _O: ...
+    @overload
+    @dataclass_transform(eq_default=False, field_specifiers=(field,))
+    def object(
+        key: Optional[str] = None,
+        *,
+        frozen: bool = False,
+        eq: bool = False,
+        order: bool = False,
+        unsafe_hash: bool = False,
+        kw_only: bool = False,
+        structural: _Structural = None,
+    ) -> Callable[[_O], _O]: ...
 
 
 def object(
@@ -194,7 +262,9 @@ def _define(cls, key, frozen, kw_only, structural):
     cls.__signature__ = _Signature(shown)
     if "__match_args__" not in cls.__dict__:
         off = _INIT_OFF | _KW_ONLY
-        cls.__match_args__ = tuple(name for name, (_, _, flags) in shown.items() if not flags & off)
+        cls.__match_args__ = tuple(  # type: ignore[misc]
+            name for name, (_, _, flags) in shown.items() if not flags & off
+        )
     if "__replace__" not in cls.__dict__:
         cls.__replace__ = _replace
     _core.register_class(index, cls)

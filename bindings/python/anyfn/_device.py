@@ -36,7 +36,7 @@ class Stream:
     __slots__ = ("_before", "_device", "_handle")
 
     def __init__(self, device: "Union[_device, str]") -> None:
-        self._handle = None
+        self._handle: "Any" = None
         self._device = _device(device)
         self._before = _thread._local()  # avoids importing `threading`
         self._handle = _global("runtime.Device_StreamCreate", False)(self.device)

@@ -8,13 +8,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-    from typing import Any, Optional, TypeVar, Union
+    from typing import Any, Optional, TypeVar, Union, cast, overload
 
     _E = TypeVar("_E", bound=BaseException)
 
 
 class Error(RuntimeError):
     """An error of native code whose kind is not a built-in exception. Each such kind has its own subclass."""
+
+    if TYPE_CHECKING:
+        # Only set on errors that come from native code.
+        __anyfn_error__ = cast("ErrorObject", None)
 
     def __reduce__(self) -> "Any":
         kind = type(self).__dict__.get("kind")
@@ -116,6 +120,16 @@ def class_of_kind(kind: str) -> "type[Exception]":
     return type(name, (Error,), {"__module__": "anyfn", "__doc__": f"An error of kind {kind!r}.", "kind": kind})
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def register_error(kind: type[_E], cls: None = None) -> type[_E]: ...
+    @overload
+    def register_error(kind: str, cls: None = None) -> Callable[[type[_E]], type[_E]]: ...
+    @overload
+    def register_error(kind: str, cls: type[_E]) -> type[_E]: ...
+
+
 def register_error(
     kind: "Union[type[_E], str]", cls: "Optional[type[_E]]" = None
 ) -> "Union[type[_E], Callable[[type[_E]], type[_E]]]":
@@ -157,6 +171,7 @@ def native_frame(line: str) -> "FrameType":
 
     ``line`` is the function's name, or a line of a native backtrace with file and line number.
     """
+    number: "Any"
     text = line.strip()
     file, found, rest = text.partition('", line ')
     if found and file.startswith('File "'):
@@ -167,13 +182,14 @@ def native_frame(line: str) -> "FrameType":
         file, number, name = "<anyfn>", 1, text
     # The frame of a generator that never runs has no caller, so any number of tracebacks can contain it.
     code = _never_run.__code__
-    names = {"co_filename": file, "co_firstlineno": max(number, 1), "co_name": name or "?"}
+    names: "dict[str, Any]" = {"co_filename": file, "co_firstlineno": max(number, 1), "co_name": name or "?"}
     if hasattr(code, "co_qualname"):
         names["co_qualname"] = names["co_name"]
         # Maps all instructions to the first line, without columns. Each entry covers up to 8 instructions.
         count = len(code.co_code) // 2
         names["co_linetable"] = b"".join(bytes([0xE7 + min(count - i, 8), 0]) for i in range(0, count, 8))
-    return type(_never_run)(code.replace(**names), {"__name__": "anyfn"})().gi_frame
+    function: "Any" = type(_never_run)
+    return function(code.replace(**names), {"__name__": "anyfn"})().gi_frame
 
 
 def _never_run():

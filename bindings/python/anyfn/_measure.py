@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Optional, Union
 
+    from ._container import Array
     from ._core import PackedFunc
     from ._doctor import Diagnosis
     from ._profile import Profile
@@ -71,7 +72,7 @@ def time_evaluator(
         preprocess,
     )
     evaluator.__name__ = f"time_evaluator({function.__name__})"
-    if _core.python_callable(function) is not None:
+    if _core.python_callable(function) is not None:  # type: ignore[arg-type]
         # A Python function needs the GIL for each call. Acquiring it each time would be part of the measured time.
         evaluator.releases_gil = False
     return evaluator
@@ -113,6 +114,27 @@ class Timing(_core.Object):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+
+        @property
+        def results(self) -> Array[float]: ...
+        @property
+        def numbers(self) -> Array[int]: ...
+        @property
+        def mean(self) -> float: ...
+        @property
+        def median(self) -> float: ...
+        @property
+        def min(self) -> float: ...
+        @property
+        def max(self) -> float: ...
+        @property
+        def std(self) -> float: ...
+        @property
+        def overhead(self) -> float: ...
+        @property
+        def device(self) -> _Device: ...
+
     def __str__(self) -> str:
         return _core.get_global_func("anyfn.timing_text", False)(self)
 
@@ -132,4 +154,4 @@ def _of_function(
 
 
 _of_function.__name__, _of_function.__qualname__ = "time_evaluator", "PackedFunc.time_evaluator"
-_core.PackedFunc.time_evaluator = _of_function
+_core.PackedFunc.time_evaluator = _of_function  # type: ignore[method-assign]

@@ -7,18 +7,21 @@ from . import _core
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Optional, Union
+    from typing import Any, Literal, Optional, TypeVar, Union, overload
 
-    from ._core import PackedFunc
+    from ._core import Object as _Base, PackedFunc
     from ._measure import Timing
     from ._values import device as _Device
 
+    _C = TypeVar("_C", bound=type)
     _Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
+else:
+    _Base = object
 
 _ENTRY = "main"
 
 
-def _methods_of(native):
+def _methods_of(native: "Any") -> "Callable[[_C], _C]":
     """Returns a decorator that copies the attributes of a class to ``native`` and replaces the class by ``native``."""
 
     def move(cls):
@@ -31,7 +34,7 @@ def _methods_of(native):
 
 
 @_methods_of(_core.Module)
-class Module:
+class Module(_Base):
     """An object with functions by name, usually compiled code, which can import other modules.
 
     ``module["name"]`` and ``module.name`` return the function of that name. They raise ``AttributeError`` with the nearest
@@ -128,11 +131,20 @@ class Module:
         compiled = _core.get_global_func("compiler.source_of_built", True)
         return "" if compiled is None else compiled(self) or ""
 
-    def export(self, path: "_Path", objects: "Union[_Path, Iterable[_Path]]" = (), **options: "Any") -> None:
+    def export(
+        self,
+        path: "_Path",
+        objects: "Union[_Path, Iterable[_Path]]" = (),
+        *,
+        linker: "Optional[str]" = None,
+        compiler: "Optional[str]" = None,
+        compile_options: "Iterable[str]" = (),
+        link_options: "Iterable[str]" = (),
+    ) -> None:
         """Writes the module, with its imports of any kind, as one library file that ``load_module`` reads.
 
         If one of the modules is a library, it becomes the library of the bundle. Otherwise ``objects`` are linked to a
-        library that imports this module. See ``bundle`` for ``objects``, ``options`` and errors.
+        library that imports this module. See ``bundle`` for ``objects``, the options and errors.
 
         A module that ``anyfn.build`` returned can also be written as C source (``f.c``) or object file (``f.o``). Such a
         module for another kind of processor is written as a library without its imports.
@@ -141,7 +153,14 @@ class Module:
             from ._compiler_library import functions
 
             return functions("compiler").export(self, os.fsdecode(path))
-        _write_bundle(path, self, objects, (), **options)
+        _write_bundle(path, self, objects, (), linker, compiler, compile_options, link_options)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def leases(self, detail: Literal[False] = False) -> dict[str, int]: ...
+        @overload
+        def leases(self, detail: Literal[True]) -> dict[str, list[dict[str, Any]]]: ...
 
     def leases(self, detail: bool = False) -> "Union[dict[str, int], dict[str, list[dict[str, Any]]]]":
         """Returns the number of leases of each kind that keep the module's library mapped, as a dict that omits zeros.
@@ -150,7 +169,7 @@ class Module:
         """
         if not detail:
             return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
-        leases = {}
+        leases: "dict[str, list[dict[str, Any]]]" = {}
         for handle in live_handles(self):
             leases.setdefault(handle["lease"], []).append(handle)
         return leases
@@ -181,6 +200,10 @@ class Module:
     def kind(self) -> str:
         """Kind of the module, such as ``library``."""
         return _core.get_global_func("ffi.ModuleGetKind", False)(self)
+
+    if TYPE_CHECKING:
+        # Native.
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __getitem__(self, name: str) -> "PackedFunc":
         if not isinstance(name, str):
@@ -233,7 +256,11 @@ def bundle(
     path: "_Path",
     files: "Union[_Path, Iterable[_Path]]" = (),
     imports: "Union[Module, Iterable[Module]]" = (),
-    **options: "Any",
+    *,
+    linker: "Optional[str]" = None,
+    compiler: "Optional[str]" = None,
+    compile_options: "Iterable[str]" = (),
+    link_options: "Iterable[str]" = (),
 ) -> None:
     """Writes one library file that contains ``files``, the modules ``imports``, and everything that these modules import.
 
@@ -247,10 +274,10 @@ def bundle(
     Raises ``RuntimeError`` with the kind of a module that cannot be saved, or with the output of the compiler or linker, and
     ``ValueError`` for inputs that do not fit together. No file is written then.
     """
-    _write_bundle(path, None, files, imports, **options)
+    _write_bundle(path, None, files, imports, linker, compiler, compile_options, link_options)
 
 
-def _write_bundle(path, root, files, imports, *, linker=None, compiler=None, compile_options=(), link_options=()):
+def _write_bundle(path, root, files, imports, linker, compiler, compile_options, link_options):
     one_file = isinstance(files, (str, bytes, os.PathLike))
     files = [os.fsdecode(file) for file in ([files] if one_file else files)]
     imports = [imports] if isinstance(imports, Module) else list(imports)
@@ -310,7 +337,7 @@ def register_module_loader(
         with open(path, "rb") as file:
             return load(file.read())
 
-    functions = {f"ffi.Module.load_from_bytes.{kind}": load}
+    functions: "dict[str, Callable[..., Module]]" = {f"ffi.Module.load_from_bytes.{kind}": load}
     functions.update({f"ffi.Module.load_from_file.{extension.lstrip('.')}": load_file for extension in extensions})
     for name, function in functions.items():
         _core.set_global_func(name, _core.convert(function), override)

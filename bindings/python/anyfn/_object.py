@@ -5,7 +5,7 @@ from . import _core
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar, Union
+    from typing import Any, Optional, TypeVar, Union, overload
 
     from ._core import Object
 
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 # Lower type indices belong to the ABI's built-in types.
 _FIRST_OTHER = 128
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def register_object(type_key: _O, constructor: Union[Callable[..., Any], str, None] = None) -> _O: ...
+    @overload
+    def register_object(
+        type_key: Optional[str] = None, constructor: Union[Callable[..., Any], str, None] = None
+    ) -> Callable[[_O], _O]: ...
 
 
 def register_object(

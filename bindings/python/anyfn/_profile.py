@@ -8,7 +8,7 @@ from . import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Union
+    from typing import Any, Optional, Union
 
     from typing_extensions import Self
 
@@ -26,7 +26,8 @@ class Profile:
     def __init__(self, limit: int = 1_000_000, shapes: bool = False) -> None:
         self._limit = limit
         self._shapes = shapes
-        self._recorded = self._process = None
+        self._recorded: Any = None
+        self._process: Optional[int] = None
 
     def start(self) -> None:
         """Starts recording. Raises ``RuntimeError`` if a profile is already running."""

@@ -7,6 +7,7 @@ from ._signature import _shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import inspect
+    from collections.abc import Mapping
     from typing import Any, Optional, TypeVar, Union
 
     from ._core import Object, PackedFunc
@@ -43,12 +44,12 @@ class FieldInfo:
         import json
 
         self.owner, self.name, self.doc = owner, name, doc
-        self.schema = json.loads(schema) if schema else {"type": "Any"}
-        self.type = _type_text(self.schema)
-        self.flags = frozenset(word for bit, word in _FLAGS.items() if flags & bit)
+        self.schema: Mapping[str, Any] = json.loads(schema) if schema else {"type": "Any"}
+        self.type: str = _type_text(self.schema)
+        self.flags: frozenset[str] = frozenset(word for bit, word in _FLAGS.items() if flags & bit)
         from_factory = "default_from_factory" in self.flags
-        self.default = None if from_factory else default
-        self.default_factory = default if from_factory else None
+        self.default: Any = None if from_factory else default
+        self.default_factory: Optional[PackedFunc] = default if from_factory else None
 
     def __repr__(self) -> str:
         return f"<field {self}>"
@@ -99,8 +100,11 @@ class TypeInfo:
     __slots__ = ("_parent", "doc", "fields", "index", "key", "methods", "structural")
 
     def __init__(self, told: "Any") -> None:
+        self.key: str
+        self.index: int
+        self.doc: str
         self.key, self.index, self._parent, self.doc, kind, fields, methods = told
-        self.structural = _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
+        self.structural: Optional[str] = _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
         keys = {}
 
         def owner(index):
@@ -108,10 +112,10 @@ class TypeInfo:
                 keys[index] = self.key if index == self.index else _core.type_info(index)[0]
             return keys[index]
 
-        self.fields = tuple(FieldInfo(owner(index), *rest) for index, *rest in fields)
+        self.fields: tuple[FieldInfo, ...] = tuple(FieldInfo(owner(index), *rest) for index, *rest in fields)
         # A later method of the same name replaces the earlier one.
         found = {name: MethodInfo(owner(index), name, *rest) for index, name, *rest in methods}
-        self.methods = tuple(found.values())
+        self.methods: tuple[MethodInfo, ...] = tuple(found.values())
 
     @property
     def parent(self) -> "Optional[TypeInfo]":
@@ -120,7 +124,7 @@ class TypeInfo:
     @property
     def cls(self) -> "type[Object]":
         """Class whose instances represent objects of the type."""
-        return _core.registered_class(self.index)
+        return _core.registered_class(self.index)  # type: ignore[return-value]
 
     def field(self, name: str) -> "FieldInfo":
         """Returns the field with the given name. Raises ``KeyError`` if the type has no such field."""
@@ -190,6 +194,7 @@ def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
         start: int
         stop: int = 9
     """
+    index: "Any"
     if isinstance(of, _core.Object):
         index = of.type_index
     elif isinstance(of, type):

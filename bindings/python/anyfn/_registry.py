@@ -8,7 +8,14 @@ from ._core import PackedFunc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Optional, Union
+    from typing import Any, Literal, Optional, Union, overload
+
+if TYPE_CHECKING:
+
+    @overload
+    def get_global_func(name: str, allow_missing: Literal[False] = False) -> PackedFunc: ...
+    @overload
+    def get_global_func(name: str, allow_missing: bool) -> Optional[PackedFunc]: ...
 
 
 def get_global_func(name: str, allow_missing: bool = False) -> "Optional[PackedFunc]":
@@ -17,6 +24,18 @@ def get_global_func(name: str, allow_missing: bool = False) -> "Optional[PackedF
     If the function does not exist, raises ``ValueError``, or returns ``None`` with ``allow_missing``.
     """
     return _core.get_global_func(name, allow_missing)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def register_func(
+        func_name: Optional[str] = None, f: None = None, override: bool = False
+    ) -> Callable[[Callable[..., Any]], PackedFunc]: ...
+    @overload
+    def register_func(func_name: str, f: Callable[..., Any], override: bool = False) -> PackedFunc: ...
+    @overload
+    def register_func(func_name: Callable[..., Any], f: None = None, override: bool = False) -> PackedFunc: ...
 
 
 def register_func(

@@ -54,6 +54,11 @@ class DefRegionKind:
 class VisitInterrupt(_core.Object):
     """Object that a callback returns to end a walk or visit. The walk returns this object; ``value`` is arbitrary."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def value(self) -> Any: ...
+
     def __init__(self, value: "Any" = None) -> None:
         self.__init_handle_by_constructor__(_interrupt, value)
 

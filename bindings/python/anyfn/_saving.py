@@ -7,13 +7,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
-    from typing import Any, Literal, Optional, Union
+    from typing import Any, Literal, Optional, Union, overload
 
     from ._container import Map
     from ._core import Object
 
     _Path = Union[str, os.PathLike[str]]
     _UnknownFields = Literal["keep", "drop", "error"]
+
+if TYPE_CHECKING:
+
+    @overload
+    def save_json(value: Any, path: None = None, *, metadata: Optional[Mapping[str, Any]] = None) -> str: ...
+    @overload
+    def save_json(value: Any, path: _Path, *, metadata: Optional[Mapping[str, Any]] = None) -> None: ...
 
 
 def save_json(
@@ -35,6 +42,15 @@ def save_json(
     if path is None:
         return text
     _replace(path, text)
+    return None
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def load_json(text: str, *, path: None = None, unknown_fields: _UnknownFields = "keep") -> Any: ...
+    @overload
+    def load_json(text: None = None, *, path: _Path, unknown_fields: _UnknownFields = "keep") -> Any: ...
 
 
 def load_json(
@@ -55,6 +71,14 @@ def load_json(
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
     return get_global_func("anyfn.load_json")(text, unknown_fields)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def json_metadata(text: str, *, path: None = None) -> Map[str, Any]: ...
+    @overload
+    def json_metadata(text: None = None, *, path: _Path) -> Map[str, Any]: ...
 
 
 def json_metadata(text: "Optional[str]" = None, *, path: "Optional[_Path]" = None) -> "Map[str, Any]":
@@ -140,7 +164,7 @@ def _slots_of(self, cls):
     return {name: getattr(self, name) for name in copyreg._slotnames(cls) if hasattr(self, name)}
 
 
-_core.Object.__reduce__ = _reduce
+_core.Object.__reduce__ = _reduce  # type: ignore[method-assign]
 
 
 def _replace(path, text):

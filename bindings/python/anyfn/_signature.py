@@ -253,7 +253,7 @@ def install(classes: "Mapping[str, type[Any]]") -> None:
     """
     _CLASSES.update(classes)
     _SCHEMAS.update((cls, name) for name, cls in _CLASSES.items() if name not in _ONLY_ANNOTATIONS)
-    cls = _PackedFunc
+    cls: "Any" = _PackedFunc
     cls.__doc__ = _Lazy(_doc, _CLASS_DOC)
     cls.__signature__ = _Lazy(_signature_or_error)
     cls.__repr__ = _repr
@@ -364,10 +364,10 @@ def describe(function: "Any") -> "Optional[str]":
                 defaults[param.name] = param.default
             else:
                 optional.append(param.name)
-    types = {"type": "ffi.Function"}
+    types: "dict[str, Any]" = {"type": "ffi.Function"}
     if names or not variadic:
         types["named_args"] = {"return": [schema("return", signature.return_annotation)], "params": params}
-    told = {"type_schema": json.dumps(types, separators=(",", ":"))}
+    told: "dict[str, Any]" = {"type_schema": json.dumps(types, separators=(",", ":"))}
     told["name"] = getattr(function, "__name__", "")
     if names:
         told["arg_names"] = names

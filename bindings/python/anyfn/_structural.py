@@ -108,7 +108,7 @@ def deep_copy(value: "Any") -> "Any":
     return _deep_copy(value)
 
 
-_methods = {}
+_methods = {}  # type: dict[str, Any]
 
 
 def _method(name, *args):
@@ -122,11 +122,27 @@ def _method(name, *args):
 class AccessStep(_core.Object):
     """One step of an ``AccessPath``, such as a field or an index; it has a ``kind`` and a ``key``."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> int: ...
+        @property
+        def key(self) -> Any: ...
+
     ATTR, ARRAY_ITEM, MAP_ITEM, ATTR_MISSING, ARRAY_ITEM_MISSING, MAP_ITEM_MISSING = range(6)
 
 
 class AccessPath(_core.Object):
     """Path from a root to a value in it, such as ``root.args[1].name``; it has ``parent``, ``step`` and ``depth``."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def parent(self) -> "Optional[AccessPath]": ...
+        @property
+        def step(self) -> Optional[AccessStep]: ...
+        @property
+        def depth(self) -> int: ...
 
     def __str__(self) -> str:
         return _describe(self, "root")
@@ -163,7 +179,7 @@ class AccessPath(_core.Object):
     def __eq__(self, other: object) -> bool:
         return _method("_path_equal", self, other) if isinstance(other, AccessPath) else NotImplemented
 
-    __hash__ = None
+    __hash__ = None  # type: None  # type: ignore[assignment]
 
 
 class StructuralKey(_core.Object):
@@ -174,6 +190,14 @@ class StructuralKey(_core.Object):
     'a'
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, key: Any, /) -> None: ...
+        @property
+        def key(self) -> Any: ...
+        @property
+        def hash_i64(self) -> int: ...
+
     def __eq__(self, other: object) -> bool:
         return _key_equal(self, other) if isinstance(other, StructuralKey) else NotImplemented
 
@@ -182,7 +206,7 @@ class StructuralKey(_core.Object):
 
 
 # Functions by type index and name. A type attribute cannot be changed, so it calls the current function in this table.
-_hooks = {}
+_hooks = {}  # type: dict[tuple[int, str], Callable[..., Any]]
 
 
 def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Callable[..., Any]") -> None:
@@ -252,8 +276,8 @@ def _deepcopy(self, memo, /):
     return met
 
 
-_core.Object.__copy__ = _copy
-_core.Object.__deepcopy__ = _deepcopy
+_core.Object.__copy__ = _copy  # type: ignore[method-assign]
+_core.Object.__deepcopy__ = _deepcopy  # type: ignore[method-assign]
 register_object("ffi.reflection.AccessStep")(AccessStep)
 register_object("ffi.reflection.AccessPath")(AccessPath)
 register_object("ffi.StructuralKey")(StructuralKey)

@@ -63,7 +63,13 @@ class Tensor(_core.BuiltinObject):
     # Libraries that support this table of C functions import tensors through it, without a capsule.
     __dlpack_c_exchange_api__ = _core.exchange_api()
 
-    shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+    else:
+        shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
 
     @property
     def strides(self) -> "tuple[int, ...]":
@@ -140,7 +146,7 @@ class Tensor(_core.BuiltinObject):
             )
         tensor, known = self, dtype.lanes == 1 and (dtype.code, dtype.bits) in _NUMPY_TYPES
         if not known:
-            element = dtype.numpy() if dtype.lanes == 1 else None
+            element: "Any" = dtype.numpy() if dtype.lanes == 1 else None
             if element is None or element.itemsize * 8 != dtype.bits or dtype.code in (0, 1, 2, 5, 6):
                 raise TypeError(f"NumPy does not support elements of type {dtype}; use .tolist()")
             tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
@@ -327,11 +333,11 @@ class Tensor(_core.BuiltinObject):
         """
         dtype = self.dtype
         plain = _decode(self)
-        letter = _LETTERS[plain.dtype.code]
+        letter: "Any" = _LETTERS[plain.dtype.code]
         shape = plain.shape
         if 0 in shape:
             return _nested([], self.shape)
-        numbers = memoryview(_to_bytes(plain)).cast(letter).tolist()
+        numbers: "list[Any]" = memoryview(_to_bytes(plain)).cast(letter).tolist()
         if dtype.code == 5:
             numbers = [complex(*pair) for pair in zip(numbers[::2], numbers[1::2])]
             shape = shape[:-1]

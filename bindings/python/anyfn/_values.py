@@ -93,7 +93,13 @@ class dtype(_core.Word):
         return element if self.lanes == 1 else numpy.dtype((element, (self.lanes,)))
 
     # `numpy.dtype(x)` reads this attribute.
-    dtype = property(numpy, doc="NumPy data type, as returned by ``numpy()``.")
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> np.dtype[Any]: ...
+
+    else:
+        dtype = property(numpy, doc="NumPy data type, as returned by ``numpy()``.")
 
     def __str__(self) -> str:
         return _core.dtype_text(_core.word_bits(self))
@@ -139,7 +145,7 @@ def _dtype_name(spec):
 
 def _ml_dtype(name):
     try:
-        import ml_dtypes
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
         import numpy
 
         return numpy.dtype(getattr(ml_dtypes, name))

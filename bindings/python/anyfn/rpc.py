@@ -24,13 +24,16 @@ from ._values import device as _device
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, Optional, TypeVar, Union
+    from typing import Any, Optional, TypeVar, Union, overload
 
     import numpy as np
 
+    from ._container import Array, Map, Shape
     from ._core import PackedFunc
+    from ._error import ErrorObject
     from ._module import Module
     from ._profile import Profile
+    from ._values import dtype as _DType
     from .tir import Target
 
     _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -45,6 +48,20 @@ class Tensor(Object):
     During a transfer, ``progress(done, total)`` is called with numbers of bytes. Without it, long transfers show a progress line
     on a terminal.
     """
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> Shape: ...
+        @property
+        def dtype(self) -> _DType: ...
+        @property
+        def device(self) -> _device: ...
+        @property
+        def nbytes(self) -> int: ...
+        def assign(self, from_: Tensor) -> None: ...
+        def write(self, from_: Any, progress: Optional[Callable[[int, int], Any]] = None) -> None: ...
+        def read(self, to: Any, progress: Optional[Callable[[int, int], Any]] = None) -> None: ...
 
     def numpy(self, progress: Optional[Callable[[int, int], Any]] = None) -> np.ndarray[Any, Any]:
         """Returns a NumPy array with a copy of the elements."""
@@ -80,6 +97,13 @@ class Tensor(Object):
 class RemoteObject(Object):
     """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of the object."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def type_key(self) -> str: ...
+        def get(self, field: str) -> Any: ...
+        def text(self) -> str: ...
+
     def __repr__(self) -> str:
         return f"<{self.type_key} of the remote end>"
 
@@ -95,6 +119,23 @@ class Session(Object):
 
     The session is closed by ``close``, or at the end of a ``with`` block.
     """
+
+    if TYPE_CHECKING:
+
+        @property
+        def peer(self) -> str: ...
+        def get_function(self, name: str) -> PackedFunc[..., Any]: ...
+        def function_names(self) -> Array[str]: ...
+        def info(self) -> Map[str, Any]: ...
+        def allocate(self, shape: Any, dtype: Any, device: Any = None) -> Tensor: ...
+        def set_function(self, name: str, function: Callable[..., Any], replace: bool = False) -> None: ...
+        def send_file(self, bytes: bytes, progress: Optional[Callable[[int, int], Any]] = None) -> str: ...
+        def files(self) -> Map[str, int]: ...
+        def remove(self, digest: str) -> bool: ...
+        def load_file(self, digest: str) -> Module: ...
+        def synchronize(self, device: Any = None) -> None: ...
+        def close(self) -> None: ...
+        def ended(self) -> Optional[ErrorObject]: ...
 
     def __enter__(self) -> Session:
         return self
@@ -134,6 +175,15 @@ class Session(Object):
         For another kind of processor, its compiler is the one named after the machine, such as ``aarch64-linux-gnu-gcc``.
         """
         return _target(self.info())
+
+    if TYPE_CHECKING:
+
+        @overload
+        def register_func(
+            self, name: str, f: None = None, override: bool = False
+        ) -> Callable[[_Function], _Function]: ...
+        @overload
+        def register_func(self, name: str, f: _Function, override: bool = False) -> _Function: ...
 
     def register_func(
         self, name: str, f: Optional[_Function] = None, override: bool = False
@@ -204,7 +254,7 @@ class Session(Object):
 
 
 # x86-64 levels by their names in C compilers, highest first, with the features that identify them.
-_X86_64 = (
+_X86_64 = (  # type: tuple[tuple[str, set[str]], ...]
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma"}),
     ("x86-64-v3", {"avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe"}),
     ("x86-64-v2", {"sse4.2", "ssse3", "popcnt"}),
@@ -318,6 +368,15 @@ class Server(Object):
     It ends with ``stop``, at the end of a ``with`` block, or when the last reference to it is dropped. ``host`` and ``port`` are
     the address at which it listens.
     """
+
+    if TYPE_CHECKING:
+
+        @property
+        def host(self) -> str: ...
+        @property
+        def port(self) -> int: ...
+        def stop(self) -> None: ...
+        def sessions(self) -> Array[Map[str, Any]]: ...
 
     def __enter__(self) -> Server:
         return self

@@ -12,13 +12,24 @@ from __future__ import annotations
 from . import _compiler_library, tir
 from ._core import Object
 from ._object import register_object
-from .tir import const, exp, log, select, sigmoid, size_var, sqrt, tanh, var  # noqa: F401
+from .tir import (
+    const as const,
+    exp as exp,
+    log as log,
+    select as select,
+    sigmoid as sigmoid,
+    size_var as size_var,
+    sqrt as sqrt,
+    tanh as tanh,
+    var as var,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Optional, Union
 
+    from ._container import Array, Map
     from ._values import dtype as _DType
     from .tir import _Operand, Buffer, IterVar, PrimExpr, PrimFunc, Stmt, Var
 
@@ -29,10 +40,28 @@ _call = _compiler_library.functions("te")
 class Operation(Object):
     """An operation that produces one or more tensors."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def attrs(self) -> Map[str, Any]: ...
+
 
 @register_object("te.Tensor")
 class Tensor(Object):
     """A tensor of a computation; ``a[i, j]`` or ``a(i, j)`` is one of its elements."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def op(self) -> Operation: ...
+        @property
+        def value_index(self) -> int: ...
+        @property
+        def shape(self) -> Array[PrimExpr]: ...
+        @property
+        def dtype(self) -> _DType: ...
 
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
@@ -40,7 +69,7 @@ class Tensor(Object):
     def __getitem__(self, indices: Union[_Operand, tuple[_Operand, ...]]) -> PrimExpr:
         indices = indices if isinstance(indices, tuple) else (indices,)
         for place, index in enumerate(indices):
-            if index is None or index is ... or isinstance(index, slice):
+            if index is None or index is ... or isinstance(index, slice):  # type: ignore[comparison-overlap]
                 raise TypeError(f"index {place} of tensor `{self.name}` is {index}; indices must be expressions")
         return _call.element(self, list(indices))
 
@@ -68,15 +97,40 @@ class Tensor(Object):
 class PlaceholderOp(Operation):
     """An operation whose tensor is an input."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> Array[PrimExpr]: ...
+        @property
+        def dtype(self) -> _DType: ...
+
 
 @register_object("te.ComputeOp")
 class ComputeOp(Operation):
     """An operation that defines each element of its tensors by an expression."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def axis(self) -> Array[IterVar]: ...
+        @property
+        def body(self) -> Array[PrimExpr]: ...
+
 
 @register_object("te.ExternOp")
 class ExternOp(Operation):
     """An operation whose tensors are computed by a statement."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def inputs(self) -> Array[Tensor]: ...
+        @property
+        def input_buffers(self) -> Array[Buffer]: ...
+        @property
+        def output_buffers(self) -> Array[Buffer]: ...
+        @property
+        def body(self) -> Stmt: ...
 
 
 def _shape(shape):
@@ -184,7 +238,7 @@ def extern(
     data type, or a list of them; the default is that of the inputs.
     """
     is_one = not (isinstance(shape, list) and any(isinstance(extent, (tuple, list)) for extent in shape))
-    shapes = [_shape(shape)] if is_one else [_shape(one) for one in shape]
+    shapes = [_shape(shape)] if is_one else [_shape(one) for one in shape]  # type: ignore[union-attr]
     if dtype is None:
         known = {str(tensor.dtype) for tensor in inputs}
         if len(known) != 1:

@@ -9,7 +9,11 @@ from ._values import device as _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._core import PackedFunc
     from ._values import device
+
+    # The functions that `_init_api` adds.
+    def __getattr__(name: str) -> PackedFunc: ...
 
 _LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
     os.path.dirname(_core.LIBRARY), "libanyfn_testing.so"

@@ -24,8 +24,9 @@ from ._object import register_object
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Optional, Union
+    from typing import Any, Literal, Optional, Union, overload
 
+    from ._container import Array
     from .tir import IRModule, PrimFunc
 
     _PassLike = Union["Pass", "Pipeline", Callable[[PrimFunc], PrimFunc], Callable[[PrimFunc, IRModule], PrimFunc]]
@@ -41,6 +42,26 @@ _call = _compiler_library.functions("tir.transform")
 class Pass(Object):
     """A named transformation of IR. Calling it with a function or module returns the transformed function or module."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, kind: str, function: Callable[..., Any]) -> None: ...
+        @property
+        def name(self) -> str: ...
+        @property
+        def kind(self) -> Literal["prim_func", "module"]: ...
+        @overload
+        def run(self, node: PrimFunc) -> PrimFunc: ...
+        @overload
+        def run(self, node: IRModule) -> IRModule: ...
+        def run(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]: ...
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, node: PrimFunc) -> PrimFunc: ...
+        @overload
+        def __call__(self, node: IRModule) -> IRModule: ...
+
     def __call__(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]:
         return self.run(node)
 
@@ -55,8 +76,35 @@ class Pipeline(Object):
     It is created from passes, pipelines, and plain functions, which become passes on functions. It is called like a pass.
     """
 
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str: ...
+        @overload
+        def run(self, node: PrimFunc) -> PrimFunc: ...
+        @overload
+        def run(self, node: IRModule) -> IRModule: ...
+        def run(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]: ...
+        def names(self) -> Array[str]: ...
+        def passes(self) -> Array[Pass]: ...
+        def put(self, place: str, name: Optional[str], pass_: Pass, /) -> None: ...
+        def remove(self, name: str) -> None: ...
+        def copy(self) -> Pipeline: ...
+        def as_pass(self) -> Pass: ...
+        def times(self) -> Array[Any]: ...
+        def watch(self, callback: Callable[[bool, int, str, IRModule], Any]) -> None: ...
+        def show(self, is_after: bool, names: Optional[list[str]], callback: Callable[[str, str], Any]) -> None: ...
+        def dump(self, folder: str) -> None: ...
+
     def __init__(self, passes: Iterable[_PassLike] = (), name: str = "pipeline") -> None:
         self.__init_handle_by_constructor__(_call.pipeline, [as_pass(one) for one in passes], name)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, node: PrimFunc) -> PrimFunc: ...
+        @overload
+        def __call__(self, node: IRModule) -> IRModule: ...
 
     def __call__(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]:
         return self.run(node)
@@ -98,11 +146,27 @@ class Pipeline(Object):
 Sequential = Pipeline
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def prim_func_pass(function: _OnFuncs, *, name: Optional[str] = None) -> Pass: ...
+    @overload
+    def prim_func_pass(function: None = None, *, name: Optional[str] = None) -> Callable[[_OnFuncs], Pass]: ...
+
+
 def prim_func_pass(
     function: Optional[_OnFuncs] = None, *, name: Optional[str] = None
 ) -> Union[Pass, Callable[[_OnFuncs], Pass]]:
     """Creates a pass from a function that takes a PrimFunc and, if it has two parameters, the PrimFunc's module."""
     return _decorator(function, name, "prim_func")
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def module_pass(function: _OnModules, *, name: Optional[str] = None) -> Pass: ...
+    @overload
+    def module_pass(function: None = None, *, name: Optional[str] = None) -> Callable[[_OnModules], Pass]: ...
 
 
 def module_pass(

@@ -1,7 +1,8 @@
-"""Tests of the annotations of functions that the package defines in Python, which ``help`` and editors show.
+"""Tests of the annotations of functions that the package defines in Python, which ``help``, editors and type checkers read.
 
-Type checkers read the stubs instead, so the annotations of a function must be the same in both. The modules that
-``import anyfn`` loads quote them, since they must not import another module, not even ``__future__``.
+The modules that ``import anyfn`` loads quote them, since they must not import another module, not even ``__future__``. What
+only type checkers need, such as overloads and the members of native types, is in blocks ``if TYPE_CHECKING:``. A module with
+a stub is read from there instead, so the annotations of a function must be the same in both.
 """
 
 import ast
@@ -16,9 +17,7 @@ from anyfn import rpc, te, tir, transform
 
 PACKAGE = Path(anyfn.__file__).parent
 STUBS = sorted(path.stem for path in PACKAGE.glob("*.pyi") if path.with_suffix(".py").exists())
-
-# Functions with a parameter `**options`, whose names and types the stub lists.
-OPTIONS = ("_module.bundle", "_module.Module.export")
+SOURCES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 
 def functions(module, suffix):
@@ -59,14 +58,18 @@ def is_public(name):
     return not any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 
 
+def test_each_stub_is_needed():
+    # A further stub repeats what the source says. The classes and functions of `tir` are made in loops, and its stub is
+    # partly generated.
+    assert STUBS == ["tir"]
+    assert {path.stem for path in PACKAGE.glob("*.pyi")} - {*STUBS} == {"_core"}
+
+
 def test_stubs_agree_with_the_source():
     compared, differences = 0, {}
     for module in STUBS:
         declared, defined = functions(module, ".pyi"), functions(module, ".py")
         for name in declared.keys() & defined.keys():
-            if len(declared[name]) > 1 or f"{module}.{name}" in OPTIONS:
-                # The source has one general annotation for all overloads.
-                continue
             [in_stub], [in_source] = declared[name], defined[name]
             # The order of parameters is compared, too.
             pair = list(annotations(in_stub).items()), list(annotations(in_source).items())
@@ -75,7 +78,7 @@ def test_stubs_agree_with_the_source():
                 differences[f"{module}.{name}"] = pair
     assert not differences, differences
     # Guards against a comparison that finds no functions.
-    assert compared > 300, compared
+    assert compared > 60, compared
 
 
 def aliases(statements):
@@ -98,10 +101,10 @@ def test_aliases_agree_with_the_source():
                     if declared.get(name, text) != text:
                         differences[f"{module}.{name}"] = declared[name], text
     assert not differences, differences
-    assert compared > 20, compared
+    assert compared >= 3, compared
 
 
-@pytest.mark.parametrize("module", ["te", "tir", "transform", "rpc", *(name for name in STUBS if name.startswith("_"))])
+@pytest.mark.parametrize("module", SOURCES)
 def test_public_functions_are_annotated(module):
     missing = []
     for name, [function] in functions(module, ".py").items():
@@ -110,6 +113,37 @@ def test_public_functions_are_annotated(module):
             found = annotations(function).items()
             missing += [f"{name}: {param}" for param, text in found if text is None and param not in ("self", "cls")]
     assert not missing, missing
+
+
+def too_early(source):
+    """Returns the names of classes in unquoted annotations above the end of the class, each with the line of its use.
+
+    Some type checkers evaluate annotations like expressions, unless they are quoted or ``annotations`` is imported from
+    ``__future__``. They find no such name and let the type be any, without an error in the user's code.
+    """
+    tree = ast.parse(source)
+    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body):
+        return []
+    ends = {node.name: node.end_lineno for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found = []
+    for node in ast.walk(tree):
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            names = [part for part in ast.walk(annotation) if isinstance(part, ast.Name)] if annotation else []
+            found += [f"{name.id}:{name.lineno}" for name in names if name.lineno <= ends.get(name.id, 0)]
+    return found
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_names_of_later_classes_are_quoted(module):
+    assert not too_early((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
+
+
+def test_an_unquoted_name_is_found():
+    source = "class A:\n    if TYPE_CHECKING:\n        b: B\n        def f(self, a: {}) -> 'B': ...\n"
+    source += "class B: ...\ndef g(a: A) -> B: ...\n"
+    assert too_early(source.format("list[A]")) == ["B:3", "A:4"]
+    assert too_early(source.format("'list[A]'")) == ["B:3"]
+    assert too_early("from __future__ import annotations\n" + source.format("A")) == []
 
 
 def test_a_missing_annotation_is_found():
