@@ -234,6 +234,7 @@ address: int = tensor.data_ptr
 ndim: int = tensor.ndim
 back: NDArray[Any] = tensor.numpy()
 again: Tensor = anyfn.from_dlpack(tensor)
+lent: Tensor = anyfn.const(zeros)
 made: Tensor = anyfn.tensor([[1, 2], [3, 4]], "int4")
 nested: Any = made.tolist()
 row: Tensor = made[0, ::2]
