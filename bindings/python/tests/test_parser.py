@@ -78,6 +78,44 @@ def test_nodes_of_other_types():
         tir.parse(text.replace("Twice", "Thrice"))
 
 
+def test_nodes_that_print_themselves():
+    @anyfn.object("parser_test.Hypot", structural="tree")
+    class Hypot(tir.PrimExpr):
+        a: tir.PrimExpr
+        b: tir.PrimExpr
+
+        def __ffi_repr__(self, show):
+            kept.append(show)
+            return f"hypot[{show(self.a)}, {show(self.b)}]"
+
+    kept = []
+    x, y = tir.var("x", "float32"), tir.var("x", "float32")
+    node = Hypot(dtype="float32", a=x * 2.0, b=Hypot(dtype="float32", a=y, b=x))
+    assert str(node + 1.0) == "hypot[x * 2.0, hypot[x_1, x]] + 1.0"
+    store = tir.parse("def f(A: Buffer((), float32)):\n    A[()] = 1.0")
+    store = anyfn.structural_map(store, (tir.FloatImm, lambda value: node))
+    assert "A[()] = hypot[x * 2.0, hypot[x_1, x]]" in str(store)
+    with pytest.raises(RuntimeError, match="after the hook returned"):
+        kept[0](x)
+
+
+def test_a_node_that_cannot_print_itself():
+    @anyfn.object("parser_test.Broken", structural="tree")
+    class Broken(tir.PrimExpr):
+        def __ffi_repr__(self, show):
+            return show(self.missing)
+
+    node = Broken(dtype="int32")
+    assert re.fullmatch(r"<parser_test.Broken: `__ffi_repr__` raised AttributeError: .*missing.*> \+ 1", str(node + 1))
+
+    @anyfn.object("parser_test.Endless", structural="tree")
+    class Endless(tir.PrimExpr):
+        def __ffi_repr__(self, show):
+            return show(self)
+
+    assert "RecursionError" in str(Endless(dtype="int32"))
+
+
 @pytest.mark.parametrize("division", ["A[1] // 0", "A[1] % 0", "truncmod(A[1], 0)", "A[1] / 0"])
 def test_divisions_by_zero_are_read(division):
     # A schedule can create such divisions when it computes a value that is always 0. The result is 0 in all forms.

@@ -203,7 +203,7 @@ class TestExpressions:
 
     def test_a_tensor_is_called_as_it_is_indexed(self):
         x, i = te.placeholder((2, 3), name="x"), tir.var("i")
-        assert str(x(i, 2)) == str(x[i, 2]) and str(te.placeholder((), name="y")()) == "tensor[()]"
+        assert str(x(i, 2)) == str(x[i, 2]) and str(te.placeholder((), name="y")()) == "y[()]"
 
     def test_names_of_tvm(self):
         i, j = te.var("i"), te.size_var("j", "int64")

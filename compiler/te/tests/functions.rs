@@ -113,7 +113,7 @@ fn the_notation_refuses_what_python_does() -> Result<()> {
     use anyfn_te::notation::{At, axis, call, placeholder, product};
 
     let (x, k) = (placeholder([8], DType::FLOAT32, "x")?, axis("k", 0, 8)?);
-    assert_eq!(printer::text((-x.at((&k,))).expr()?.as_object()), "-0.0 - tensor[k]");
+    assert_eq!(printer::text((-x.at((&k,))).expr()?.as_object()), "-0.0 - x[k]");
     assert!(product(x.at((&k,)), &[&k]).expr().is_ok());
     for (refused, kind, message) in [
         (call("exp", &k), "TypeError", "`exp` does not take int32"),

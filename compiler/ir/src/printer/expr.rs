@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyfn::{Any, Array, DType, ObjectRef, Ref};
+use anyfn::{Any, Array, DType, ObjectRef, Ref, Result};
 
 use super::{FORMS, KEYWORDS, LOOSE, Printer, address, is_dtype_name, is_word};
 use crate::buffer::{Buffer, BufferRegion};
@@ -70,9 +70,9 @@ impl Printer {
                 self.element(&name, &node.indices);
             }
             ExprKind::ProducerLoad(node) => {
-                let name = node.producer.as_object().get_field("name").and_then(|name| name.get::<String>());
-                let name = name.unwrap_or_else(|_| "tensor".to_owned());
-                let name = self.name(node.producer.as_object(), &name);
+                let producer = node.producer.as_object();
+                let name = producer_name(producer).unwrap_or_else(|_| "tensor".to_owned());
+                let name = self.name(producer, &name);
                 self.element(&name, &node.indices);
             }
             ExprKind::Ramp(node) => {
@@ -236,4 +236,12 @@ impl Printer {
         }
         self.put(")");
     }
+}
+
+/// Returns the name of what a load reads: of the producer itself, or of the operation that defines it.
+fn producer_name(producer: &ObjectRef) -> Result<String> {
+    if let Ok(name) = producer.get_field("name") {
+        return name.get::<String>();
+    }
+    producer.get_field("op")?.get::<ObjectRef>()?.get_field("name")?.get::<String>()
 }

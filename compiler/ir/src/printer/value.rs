@@ -2,8 +2,10 @@
 //! define.
 
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Any, Array, DType, Map, ObjectRef};
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, Array, DType, Map, ObjectRef, PackedFunc, Result, bail};
 
 use super::{LOOSE, Printer, is_word};
 use crate::buffer::{Buffer, BufferRegion};
@@ -84,9 +86,18 @@ impl Printer {
         }
     }
 
-    /// Prints a node whose type this crate does not define: its type key and its fields.
+    /// Prints a node whose type this crate does not define: by the hook `__ffi_repr__` of the type, or as its type key and
+    /// its fields.
     pub(super) fn foreign(&mut self, object: &ObjectRef, depth: usize) {
+        let hook =
+            TypeInfo::of(object).attribute("__ffi_repr__").and_then(|hook| hook.get::<PackedFunc>().ok());
         let key = object.type_key();
+        if let Some(hook) = hook {
+            let text = self.printed_by(&hook, object, depth);
+            return self.put(&text.unwrap_or_else(|error| {
+                format!("<{key}: `__ffi_repr__` raised {}: {}>", error.kind(), error.message())
+            }));
+        }
         let mut is_first = true;
         // A key without a dot would look like a call.
         if key.split('.').all(is_word) && key.contains('.') {
@@ -95,7 +106,7 @@ impl Printer {
             let _ = write!(self.out, "node({key:?}");
             is_first = false;
         }
-        for field in anyfn::reflection::TypeInfo::of(object).fields() {
+        for field in TypeInfo::of(object).fields() {
             if !is_first {
                 self.put(", ");
             }
@@ -107,5 +118,37 @@ impl Printer {
             }
         }
         self.put(")");
+    }
+
+    /// Returns the text that the hook `__ffi_repr__` of an object's type returns for the object. The hook receives the object
+    /// and a callback that prints a value, such as a child, as this printer does.
+    fn printed_by(&mut self, hook: &PackedFunc, object: &ObjectRef, depth: usize) -> Result<String> {
+        let before = std::mem::take(&mut self.out);
+        // The callback may outlive this call, so it owns the printer until the hook has returned.
+        let lent = Arc::new(Mutex::new(Some(std::mem::take(self))));
+        let printer = Arc::clone(&lent);
+        let show = PackedFunc::new(move |args| {
+            let value = args.get::<Any>(0)?;
+            let Ok(mut printer) = printer.try_lock() else {
+                bail!("RuntimeError", "the callback of a hook `__ffi_repr__` is in use");
+            };
+            let Some(printer) = &mut *printer else {
+                bail!(
+                    "RuntimeError",
+                    "the callback of a hook `__ffi_repr__` was called after the hook returned"
+                );
+            };
+            match value.as_object().and_then(|object| Expr::try_from_object(object.clone()).ok()) {
+                Some(expr) => printer.expr(&expr, LOOSE),
+                None => printer.value(&value, depth + 1),
+            }
+            Any::new(std::mem::take(&mut printer.out))
+        });
+        let text = hook.call((object, &show)).and_then(|text| text.get::<String>());
+        if let Some(printer) = lent.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            *self = printer;
+        }
+        self.out = before;
+        text
     }
 }
