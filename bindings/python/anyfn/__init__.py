@@ -33,6 +33,7 @@ Contents:
     compiler        the modules anyfn.te (tensor expressions), anyfn.tir (the tensor IR) and anyfn.transform (passes); build
                     compiles for a Target; lower and source return the lowered IR and the generated source
     development     the module anyfn.debug, which groups leak detection, measurement, diagnosis and inspection of libraries
+    Apache TVM      the module anyfn.nd (names for tensors); docs/coming-from-tvm.md compares both interfaces
     commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
 
 Importing this package loads the packaged runtime and has no other effect: it imports no other library, starts no thread
@@ -118,7 +119,7 @@ from . import _ffi, _setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import debug as debug, rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
+    from . import debug as debug, nd as nd, rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
     from .tir import Target as Target
 
 __version__ = _core.VERSION
@@ -214,7 +215,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     # Imported on first use, which keeps importing the package cheap. Not in `__all__` either.
-    _LAZY_MODULES = ("debug", "rpc", "te", "tir", "transform", "typing")
+    _LAZY_MODULES = ("debug", "nd", "rpc", "te", "tir", "transform", "typing")
 
     def __getattr__(name):
         if name in _LAZY_MODULES:
@@ -225,7 +226,12 @@ if not TYPE_CHECKING:
 
             globals()["Target"] = Target
             return Target
-        raise AttributeError(f"module 'anyfn' has no attribute {name!r}")
+        if name.startswith("_"):
+            # Python looks for submodules here before it imports them.
+            raise AttributeError(f"module 'anyfn' has no attribute {name!r}")
+        from ._tvm_names import missing
+
+        raise missing("module 'anyfn'", name)
 
     def __dir__():
         return sorted({*globals(), *_LAZY_MODULES, "Target"})

@@ -155,6 +155,10 @@ class Module(_Base):
             return functions("compiler").export(self, os.fsdecode(path))
         _write_bundle(path, self, objects, (), linker, compiler, compile_options, link_options)
 
+    def export_library(self, path: "_Path") -> None:
+        """Does the same as ``export``, which has further parameters; the name is that of Apache TVM."""
+        self.export(path)
+
     if TYPE_CHECKING:
 
         @overload
@@ -197,6 +201,11 @@ class Module(_Base):
         return _entry_of(self)
 
     @property
+    def entry_name(self) -> str:
+        """Name of the function that a call of the module itself runs: ``main``, or that of the module's only function."""
+        return _ENTRY if self.implements_function(_ENTRY) else _only_name_of(self)
+
+    @property
     def kind(self) -> str:
         """Kind of the module, such as ``library``."""
         return _core.get_global_func("ffi.ModuleGetKind", False)(self)
@@ -213,8 +222,10 @@ class Module(_Base):
     def __getattr__(self, name: str) -> "PackedFunc":
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
-        # Python also calls this if the property `entry_func` raises `AttributeError`.
-        return _entry_of(self) if name == "entry_func" else self.get_function(name)
+        # Python also calls this if one of these properties raises `AttributeError`.
+        if name in ("entry_func", "entry_name"):
+            return getattr(type(self), name).fget(self)
+        return self.get_function(name)
 
     def __dir__(self) -> "list[str]":
         try:
@@ -230,16 +241,19 @@ class Module(_Base):
 
 def _entry_of(module):
     function = _core.module_function(module, _ENTRY, False)
-    if function is None:
-        try:
-            names = module.list_functions()
-        except RuntimeError:
-            # The module is implemented by a C++ class of another library.
-            names = ()
-        if len(names) != 1:
-            _core.module_missing(module, _ENTRY)
-        function = module.get_function(names[0])
-    return function
+    return module.get_function(_only_name_of(module)) if function is None else function
+
+
+def _only_name_of(module):
+    """Returns the name of a module's only function. Raises ``AttributeError`` if it has several, or none."""
+    try:
+        names = module.list_functions()
+    except RuntimeError:
+        # The module is implemented by a C++ class of another library.
+        names = ()
+    if len(names) != 1:
+        _core.module_missing(module, _ENTRY)
+    return names[0]
 
 
 def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]") -> "Module":

@@ -439,3 +439,14 @@ def serve(
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"`{name}`: expected a number, got `{value}`")
     return _core.get_global_func("rpc.start_server", False)(list(command), json.dumps(options))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            # Imports look for the attribute `__path__`.
+            raise AttributeError(f"module 'anyfn.rpc' has no attribute {name!r}")
+        from ._tvm_names import missing
+
+        raise missing("module 'anyfn.rpc'", name)

@@ -12,15 +12,50 @@ from __future__ import annotations
 from . import _compiler_library, tir
 from ._core import Object
 from ._object import register_object
+from ._rewrite import WalkResult, structural_walk
 from .tir import (
+    abs as abs,
+    acos as acos,
+    acosh as acosh,
+    all as all,
+    any as any,
+    asin as asin,
+    asinh as asinh,
+    atan as atan,
+    atanh as atanh,
+    ceil as ceil,
     const as const,
+    cos as cos,
+    cosh as cosh,
+    erf as erf,
     exp as exp,
+    floor as floor,
+    floordiv as floordiv,
+    floormod as floormod,
+    fmod as fmod,
+    if_then_else as if_then_else,
+    indexdiv as indexdiv,
+    indexmod as indexmod,
+    isnan as isnan,
     log as log,
+    log2 as log2,
+    log10 as log10,
+    max_value as max_value,
+    min_value as min_value,
+    power as power,
+    round as round,
+    rsqrt as rsqrt,
     select as select,
     sigmoid as sigmoid,
+    sin as sin,
+    sinh as sinh,
     size_var as size_var,
     sqrt as sqrt,
+    tan as tan,
     tanh as tanh,
+    trunc as trunc,
+    truncdiv as truncdiv,
+    truncmod as truncmod,
     var as var,
 )
 
@@ -46,6 +81,11 @@ class Operation(Object):
         def name(self) -> str: ...
         @property
         def attrs(self) -> Map[str, Any]: ...
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """Tensors that the operation reads, each once, in the order of their first use."""
+        return []
 
 
 @register_object("te.Tensor")
@@ -116,6 +156,25 @@ class ComputeOp(Operation):
         @property
         def body(self) -> Array[PrimExpr]: ...
 
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """Tensors that the operation reads, each once, in the order of their first use."""
+        found: list[Tensor] = []
+
+        def visit(tensor):
+            if not [one for one in found if one.same_as(tensor)]:
+                found.append(tensor)
+            return WalkResult.SKIP
+
+        structural_walk(self.body, (Tensor, visit), order="pre", once=True)
+        return found
+
+    @property
+    def reduce_axis(self) -> list[IterVar]:
+        """Reduction axes of the expression, outermost first; empty if the operation is no reduction."""
+        body = self.body[0]
+        return list(body.axis) if isinstance(body, tir.Reduce) else []
+
 
 @register_object("te.ExternOp")
 class ExternOp(Operation):
@@ -131,6 +190,11 @@ class ExternOp(Operation):
         def output_buffers(self) -> Array[Buffer]: ...
         @property
         def body(self) -> Stmt: ...
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """Tensors that the operation reads."""
+        return list(self.inputs)
 
 
 def _shape(shape):
@@ -237,7 +301,7 @@ def extern(
     ``tir.call_packed("scale", ins[0], outs[0])``. ``shape`` is the shape of the result, or a list of shapes. ``dtype`` is its
     data type, or a list of them; the default is that of the inputs.
     """
-    is_one = not (isinstance(shape, list) and any(isinstance(extent, (tuple, list)) for extent in shape))
+    is_one = not (isinstance(shape, list) and [extent for extent in shape if isinstance(extent, (tuple, list))])
     shapes = [_shape(shape)] if is_one else [_shape(one) for one in shape]  # type: ignore[union-attr]
     if dtype is None:
         known = {str(tensor.dtype) for tensor in inputs}
@@ -250,3 +314,14 @@ def extern(
     dtypes = list(dtype) if isinstance(dtype, (tuple, list)) else [dtype] * len(shapes)
     results = _call["extern"](shapes, dtypes, list(inputs), lambda ins, outs: fcompute(list(ins), list(outs)), name)
     return results[0] if is_one else list(results)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            # Imports look for the attribute `__path__`.
+            raise AttributeError(f"module 'anyfn.te' has no attribute {name!r}")
+        from ._tvm_names import missing
+
+        raise missing("module 'anyfn.te'", name)

@@ -240,3 +240,14 @@ def _to_stderr(title, text):
     import sys
 
     sys.stderr.write(f"# {title}\n{text}\n")
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            # Imports look for the attribute `__path__`.
+            raise AttributeError(f"module 'anyfn.transform' has no attribute {name!r}")
+        from ._tvm_names import missing
+
+        raise missing("module 'anyfn.transform'", name)

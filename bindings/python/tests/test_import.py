@@ -174,21 +174,22 @@ assert [anyfn.get_global_func(f"test.by_thread_{i}")() for i in range(8)] == lis
 def test_modules_are_loaded_on_first_use(run_python):
     run_python("""
 import sys, anyfn
-names = ("debug", "rpc", "te", "tir", "transform", "typing")
+names = ("debug", "nd", "rpc", "te", "tir", "transform", "typing")
 assert set(names) <= set(dir(anyfn))
 for name in names:
     assert f"anyfn.{name}" not in sys.modules, name
-for name in ("_compiler_library", "_doctor", "_profile", "_serve", "_stubs"):
+for name in ("_compiler_library", "_doctor", "_profile", "_serve", "_stubs", "_tvm_names"):
     assert f"anyfn.{name}" not in sys.modules, name
 assert anyfn.te.placeholder((2,)).shape[0] == 2
 assert anyfn.tir.max and anyfn.transform.names and anyfn.rpc.connect and anyfn.typing
 assert all(getattr(anyfn.debug, name) is getattr(anyfn, name) for name in anyfn.debug.__all__)
 for name in names:
     assert getattr(anyfn, name) is sys.modules[f"anyfn.{name}"]
+assert "anyfn._tvm_names" not in sys.modules
 try:
-    anyfn.relay
+    anyfn.nothing
 except AttributeError as error:
-    assert str(error) == "module 'anyfn' has no attribute 'relay'"
+    assert str(error) == "module 'anyfn' has no attribute 'nothing'"
 else:
     raise AssertionError("found")
 """)

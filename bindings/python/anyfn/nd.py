@@ -1,0 +1,43 @@
+"""Names of Apache TVM for tensors, for programs that use them; ``anyfn.tensor`` and ``anyfn.empty`` do the same.
+
+>>> from anyfn import nd
+>>> nd.array([1, 2], nd.cpu(0))
+anyfn.tensor([1, 2], dtype='int64')
+"""
+
+from __future__ import annotations
+
+from . import _tensor_make
+from ._tensor import Tensor as NDArray
+from ._values import cpu, cuda, device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    from .typing import DeviceLike, DTypeLike, ShapeLike
+
+__all__ = ["NDArray", "array", "cpu", "cuda", "device", "empty"]
+
+
+def array(arr: Any, device: Optional[Union[DeviceLike, str]] = None) -> NDArray:
+    """Returns a tensor with a copy of the data; ``anyfn.tensor`` also has a parameter for the data type."""
+    return _tensor_make.tensor(arr, None, device)
+
+
+def empty(
+    shape: Union[int, ShapeLike], dtype: DTypeLike = "float32", device: Optional[Union[DeviceLike, str]] = None
+) -> NDArray:
+    """Returns a tensor with unspecified elements; the same as ``anyfn.empty``."""
+    return _tensor_make.empty(shape, dtype, "cpu" if device is None else device)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            # Imports look for the attribute `__path__`.
+            raise AttributeError(f"module 'anyfn.nd' has no attribute {name!r}")
+        from ._tvm_names import missing
+
+        raise missing("module 'anyfn.nd'", name)
