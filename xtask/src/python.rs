@@ -202,32 +202,31 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// Arguments of pytest that select all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// Test files that run with one version of Python only, because they compile many functions and do not depend
-/// on the version.
-const OF_ONE_VERSION: &[&str] = &[
-    "test_default_schedule.py",
-    "test_codegen.py",
-    "test_schedule.py",
-    "test_compiler_fuzz.py",
-    "test_compiler_nonsense.py",
-    "test_compiler_limits.py",
-    "test_empty_reductions.py",
-    "test_golden.py",
+/// Test files that are also run with the wheel and the oldest version of Python: those of parts of the package that depend
+/// most on Python's syntax and standard library.
+const OLDEST_TESTS: &[&str] = &[
+    "test_annotations.py",
+    "test_async.py",
+    "test_errors.py",
+    "test_import.py",
+    "test_rpc.py",
+    "test_signatures.py",
+    "test_stubs.py",
+    "test_te.py",
+    "test_tvm_names.py",
 ];
 
-/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of
-/// Python. The oldest version runs most files; all other versions run only [`WHEEL_TESTS`]. The oldest
-/// version, too, runs only [`WHEEL_TESTS`] if it is the version of `.x/venv`, because another step then runs
-/// all files with that version.
+/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of Python. `./x soak`
+/// runs all files with each version. Another step of `./x test` runs all files with the version of `.x/venv`, so that with this
+/// version only the installation remains.
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
-    let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));
+    let is_of_venv = settings.contains(&format!("version = {version}."));
+    let is_oldest = VERSIONS[0].0 == version;
     move |file: &TestFile| {
-        if most {
-            !OF_ONE_VERSION.contains(&&*file.name)
-        } else {
-            WHEEL_TESTS.iter().any(|test| Path::new(test).file_name() == Some(OsStr::new(&file.name)))
-        }
+        let of_wheel = if is_of_venv { &WHEEL_TESTS[..1] } else { WHEEL_TESTS };
+        of_wheel.iter().any(|test| Path::new(test).file_name() == Some(OsStr::new(&file.name)))
+            || (is_oldest && OLDEST_TESTS.contains(&&*file.name))
     }
 }
 
