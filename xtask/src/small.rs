@@ -77,7 +77,8 @@ const PAGE: &str = "docs/sizes.md";
 fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
     let words =
         format!("build --profile small -p anyfn-lib --no-default-features --features std --target {target}");
-    let target_dir = paths::target_dir().join("small");
+    // The same folder as for the builds for other targets, whose procedural macros are then compiled once.
+    let target_dir = paths::target_dir().join("targets");
     let linker = if target == TARGETS[1] && target != here() { board::LINKER } else { "cc" };
     let packed = if libc_reads_packed(linker) { format!(" {PACKED}") } else { String::new() };
     run.cmd(
