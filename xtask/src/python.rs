@@ -270,3 +270,16 @@ pub(crate) fn test_wheel(
             .env("ANYFN_ROOT", paths::root()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listed_test_files_exist() {
+        let oldest = OLDEST_TESTS.iter().map(|name| format!("{}/{name}", python_tests::FOLDER));
+        for file in WHEEL_TESTS.iter().map(ToString::to_string).chain(oldest) {
+            assert!(paths::root().join(&file).is_file(), "{file}");
+        }
+    }
+}

@@ -226,10 +226,7 @@ if not TYPE_CHECKING:
 
             globals()["Target"] = Target
             return Target
-        if name.startswith("_"):
-            # Python looks for submodules here before it imports them.
-            raise AttributeError(f"module 'anyfn' has no attribute {name!r}")
-        from ._tvm_names import missing
+        from ._missing import missing
 
         raise missing("module 'anyfn'", name)
 

@@ -44,7 +44,7 @@ def _device(kind: str) -> str:
     return f'use `anyfn.device("{kind}")`'
 
 
-_HINTS = {
+HINTS = {
     "module 'anyfn'": {
         "Function": "use `anyfn.PackedFunc`",
         "IRModule": "use `anyfn.tir.IRModule`",
@@ -200,18 +200,3 @@ _HINTS = {
         "work_on": "a schedule has one function: create an `anyfn.tir.Schedule` for each",
     },
 }
-
-
-def missing(owner: str, name: str) -> AttributeError:
-    """Returns the error for a missing attribute. ``owner`` is ``module 'anyfn'`` or ``'Schedule' object``, for example.
-
-    For a name of Apache TVM, the message contains the hint. Python then adds no suggestion, as it does for other names.
-    """
-    text = f"{owner} has no attribute {name!r}"
-    hint = _HINTS.get(owner, {}).get(name)
-    if hint is None:
-        return AttributeError(text)
-    error = AttributeError(f"{text}: {hint}")
-    # The interpreter looks for similar names only if it sets the name itself.
-    error.name = name
-    return error

@@ -8,6 +8,7 @@ anyfn.tensor([1, 2], dtype='int64')
 from __future__ import annotations
 
 from . import _tensor_make
+from ._missing import getattr_of
 from ._tensor import Tensor as NDArray
 from ._values import cpu, cuda, device
 
@@ -33,11 +34,4 @@ def empty(
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            # Imports look for the attribute `__path__`.
-            raise AttributeError(f"module 'anyfn.nd' has no attribute {name!r}")
-        from ._tvm_names import missing
-
-        raise missing("module 'anyfn.nd'", name)
+    __getattr__ = getattr_of(__name__)

@@ -17,6 +17,7 @@ import sys
 
 from . import _core
 from ._core import Object
+from ._missing import getattr_of
 from ._object import register_object
 from ._tensor import Tensor as _Tensor
 from ._values import device as _device
@@ -442,11 +443,4 @@ def serve(
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            # Imports look for the attribute `__path__`.
-            raise AttributeError(f"module 'anyfn.rpc' has no attribute {name!r}")
-        from ._tvm_names import missing
-
-        raise missing("module 'anyfn.rpc'", name)
+    __getattr__ = getattr_of(__name__)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from . import _compiler_library, tir
 from ._core import Object
+from ._missing import getattr_of
 from ._object import register_object
 from ._rewrite import WalkResult, structural_walk
 from .tir import (
@@ -162,8 +163,7 @@ class ComputeOp(Operation):
         found: list[Tensor] = []
 
         def visit(tensor):
-            if not [one for one in found if one.same_as(tensor)]:
-                found.append(tensor)
+            found.append(tensor)
             return WalkResult.SKIP
 
         structural_walk(self.body, (Tensor, visit), order="pre", once=True)
@@ -317,11 +317,4 @@ def extern(
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            # Imports look for the attribute `__path__`.
-            raise AttributeError(f"module 'anyfn.te' has no attribute {name!r}")
-        from ._tvm_names import missing
-
-        raise missing("module 'anyfn.te'", name)
+    __getattr__ = getattr_of(__name__)

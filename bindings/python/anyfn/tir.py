@@ -9,6 +9,7 @@ import functools
 
 from . import _compiler_library
 from ._core import Object
+from ._missing import missing
 from ._object import register_object
 from ._reflection import type_info
 
@@ -321,8 +322,6 @@ class IRModule(_Text, _Shown, Object):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            from ._tvm_names import missing
-
             raise missing("'IRModule' object", name)
 
 
@@ -392,8 +391,6 @@ class Schedule(_Shown, Object):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            from ._tvm_names import missing
-
             raise missing("'Schedule' object", name)
 
 
@@ -643,9 +640,4 @@ if not TYPE_CHECKING:
 
             globals()["transform"] = transform
             return transform
-        if name.startswith("_"):
-            # Imports look for the attribute `__path__`.
-            raise AttributeError(f"module 'anyfn.tir' has no attribute {name!r}")
-        from ._tvm_names import missing
-
         raise missing("module 'anyfn.tir'", name)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from . import _compiler_library
 from ._core import Object
+from ._missing import getattr_of
 from ._object import register_object
 
 TYPE_CHECKING = False
@@ -243,11 +244,4 @@ def _to_stderr(title, text):
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            # Imports look for the attribute `__path__`.
-            raise AttributeError(f"module 'anyfn.transform' has no attribute {name!r}")
-        from ._tvm_names import missing
-
-        raise missing("module 'anyfn.transform'", name)
+    __getattr__ = getattr_of(__name__)

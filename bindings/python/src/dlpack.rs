@@ -86,10 +86,6 @@ fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
     if let Some(table) = known(object.type_ptr()) {
         return Ok(Some(table));
     }
-    // An array that is described on the stack carries no flag that it is read-only.
-    if is_immutable(object)? {
-        return Ok(None);
-    }
     let Some(capsule) = object.class().attr_opt(names::EXCHANGE.get())? else { return Ok(None) };
     // SAFETY: the function accepts any object.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE.as_ptr()) } == 0 {
@@ -186,7 +182,10 @@ fn is_host(device_type: i32) -> bool {
 /// Makes a tensor from an object that exports its memory through DLPack. Returns `None` if the object does not
 /// support DLPack.
 pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
-    if let Some(table) = find(producer)?
+    let is_immutable = known(producer.type_ptr()).is_none() && is_immutable(producer)?;
+    // An array that is described by a table carries no flag that it is read-only.
+    if !is_immutable
+        && let Some(table) = find(producer)?
         && let Some(export) = table.export
     {
         let mut managed = ptr::null_mut();
@@ -197,7 +196,6 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     if producer.class().attr_opt(names::DLPACK.get())?.is_none() {
         return Ok(None);
     }
-    let is_immutable = is_immutable(producer)?;
     if is_immutable && !at.is_only_read() {
         return ndarray::read_only(at);
     }

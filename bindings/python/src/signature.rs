@@ -28,23 +28,22 @@ pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
 /// Returns true if a function declares that it only reads the tensor that it receives as the argument at `index`.
 #[cold]
 pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
-    if !callable.is_instance_of(packed::CLASS.ptr()) {
-        return false;
-    }
-    known(callable).map(|known| known.is_read_only(index)).unwrap_or_else(|Raised| {
-        py::clear_error();
-        false
-    })
+    declares(callable, |known| known.is_read_only(index))
 }
 
 /// Returns true if a function declares that it receives a tensor as the argument at `index`, and does not declare
 /// that it only reads this tensor.
 #[cold]
 pub(crate) fn argument_is_written(callable: Obj<'_>, index: usize) -> bool {
+    declares(callable, |known| known.is_written(index))
+}
+
+/// Returns true if a packed function has a valid signature for which `what` is true.
+fn declares(callable: Obj<'_>, what: impl FnOnce(&Known) -> bool) -> bool {
     if !callable.is_instance_of(packed::CLASS.ptr()) {
         return false;
     }
-    known(callable).map(|known| known.is_written(index)).unwrap_or_else(|Raised| {
+    known(callable).map(what).unwrap_or_else(|Raised| {
         py::clear_error();
         false
     })

@@ -13,7 +13,7 @@ from anyfn import _tvm_names, nd, te, tir, transform
 
 pytestmark = pytest.mark.compiler
 
-HINTS = [(owner, name, hint) for owner, hints in _tvm_names._HINTS.items() for name, hint in hints.items()]
+HINTS = [(owner, name, hint) for owner, hints in _tvm_names.HINTS.items() for name, hint in hints.items()]
 
 
 def product(name="main"):

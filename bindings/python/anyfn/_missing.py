@@ -1,0 +1,35 @@
+"""Errors for missing attributes of modules and classes, which explain names of Apache TVM."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def missing(owner: str, name: str) -> AttributeError:
+    """Returns the error for a missing attribute. ``owner`` is ``module 'anyfn'`` or ``'Schedule' object``, for example.
+
+    For a name of Apache TVM, the message contains the hint. Python then adds no suggestion, as it does for other names.
+    """
+    text = f"{owner} has no attribute {name!r}"
+    # Imports look for attributes such as `__path__`, for which the table need not be loaded.
+    if name.startswith("_"):
+        return AttributeError(text)
+    from ._tvm_names import HINTS
+
+    hint = HINTS.get(owner, {}).get(name)
+    if hint is None:
+        return AttributeError(text)
+    error = AttributeError(f"{text}: {hint}")
+    # The interpreter looks for similar names only if it sets the name itself.
+    error.name = name
+    return error
+
+
+def getattr_of(module: str) -> "Callable[[str], Any]":
+    """Returns the function ``__getattr__`` for a module without further attributes."""
+
+    def __getattr__(name):
+        raise missing(f"module {module!r}", name)
+
+    return __getattr__
