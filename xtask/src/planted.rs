@@ -22,15 +22,38 @@ struct Fault {
     text: &'static str,
     /// Name of the step that must find the fault.
     step: &'static str,
+    /// Name of the package whose unit tests fail, or `None` if the fault is not a failing test of a package.
+    package: Option<String>,
 }
 
 impl Fault {
-    /// Returns strings that identify this fault in the step's output. If the output contains none of them,
-    /// the step has failed for another reason.
-    fn evidence(&self) -> &'static [&'static str] {
-        // Readers of JSON name the file, not its content.
-        if self.file.ends_with(".json") { &["values.json"] } else { &["planted fault", "planted_fault"] }
+    /// Returns true if the output of the step names this fault. Otherwise the step failed for another reason.
+    fn is_named_in(&self, output: &str) -> bool {
+        match &self.package {
+            Some(name) => output.lines().any(|line| {
+                let is_of_package = [" ", "::"].iter().any(|end| line.contains(&format!(" {name}{end}")));
+                is_of_package && line.contains("planted_fault")
+            }),
+            // Readers of JSON name the file, not its content.
+            None if self.file.ends_with(".json") => output.contains("values.json"),
+            None => output.contains("planted fault") || output.contains("planted_fault"),
+        }
     }
+
+    /// Appends the text to the file in the copy of the project. Returns the content of the file before.
+    ///
+    /// # Errors
+    /// Returns the error of reading or writing the file.
+    fn plant(&self, copy: &Path) -> Result<String> {
+        let path = copy.join(&self.file);
+        let before = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        write(&path, &format!("{before}{}", self.text))?;
+        Ok(before)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()).into())
 }
 
 /// Time limit of each run of `./x test` in the copy of the project into which faults are planted.
@@ -40,21 +63,25 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
 
 /// Returns the faults to plant: one in each package, and one in each kind of source that belongs to no
-/// package.
-fn faults() -> Result<Vec<Fault>> {
+/// package. The faults of an inner list are planted at the same time. These are the failing tests of all
+/// packages, since each test is named in the output, and one build is enough for all of them.
+fn faults() -> Result<Vec<Vec<Fault>>> {
     let packages = Packages::of_workspace()?;
-    let mut faults = Vec::new();
+    let (mut failing_tests, mut others) = (Vec::new(), Vec::new());
     for name in packages.names() {
         let targets = packages.targets(name);
         let tested = targets.iter().find(|target| target.has_unit_tests);
         let target =
             tested.or(targets.first()).ok_or_else(|| format!("{name} has neither a library nor a program"))?;
+        let file = target.file.clone();
         // Plugins cannot be linked as test programs. Tests of other packages and languages load them.
-        let (text, step) = match tested {
-            Some(_) => (FAILING_TEST, "rust tests"),
-            None => ("\ncompile_error!(\"planted fault\");\n", "clippy"),
-        };
-        faults.push(Fault { file: target.file.clone(), text, step });
+        if tested.is_some() {
+            let package = Some(name.to_owned());
+            failing_tests.push(Fault { file, text: FAILING_TEST, step: "rust tests", package });
+        } else {
+            let text = "\ncompile_error!(\"planted fault\");\n";
+            others.push(vec![Fault { file, text, step: "clippy", package: None }]);
+        }
     }
     let test = "\n\ndef test_planted_fault():\n    raise RuntimeError(\"planted fault\")\n";
     let raise = "\nraise RuntimeError(\"planted fault\")\n";
@@ -73,13 +100,14 @@ fn faults() -> Result<Vec<Fault>> {
         ("conformance/c/support.h", "\n#error planted fault\n", "conformance, c"),
         ("conformance/cases/values.json", "\nplanted fault\n", "conformance, c"),
     ] {
-        faults.push(Fault { file: file.to_owned(), text, step });
+        others.push(vec![Fault { file: file.to_owned(), text, step, package: None }]);
     }
-    Ok(faults)
+    others.insert(0, failing_tests);
+    Ok(others)
 }
 
-/// Plants one fault at a time in a copy of the project in which `./x test --quick` has passed. Checks that
-/// the step that must find the fault then fails because of it.
+/// Plants faults in a copy of the project in which `./x test --quick` has passed. Checks that the step that
+/// must find a fault then fails because of it.
 pub(crate) fn run(run: &Run) -> Result<()> {
     let selected = std::env::var("ANYFN_FAULTS").unwrap_or_default();
     let copy = paths::scratch_dir("planted");
@@ -93,26 +121,28 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     };
     test(&[]).map_err(|e| format!("without a fault: {e}"))?;
     let mut missed = Vec::new();
-    for fault in faults()?.iter().filter(|fault| fault.file.contains(&selected)) {
-        let path = copy.join(&fault.file);
-        let write = |text: &str| fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
-        let before = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        write(&(before.clone() + fault.text))?;
-        let only = format!("--only={}", fault.step);
+    for mut faults in faults()? {
+        faults.retain(|fault| fault.file.contains(&selected));
+        let Some(first) = faults.first() else { continue };
+        let before = faults.iter().map(|fault| fault.plant(&copy)).collect::<Result<Vec<_>>>()?;
+        let only = format!("--only={}", first.step);
         let failed = test(&[only.as_str()]).is_err();
-        write(&before)?;
+        for (fault, text) in faults.iter().zip(&before) {
+            write(&copy.join(&fault.file), text)?;
+        }
         // A step can also fail because the machine is full or a download fails.
         let output = fs::read(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let output = String::from_utf8_lossy(&output);
-        let is_shown = fault.evidence().iter().any(|text| output.contains(text));
-        let result = match (failed, is_shown) {
-            (true, true) => "found",
-            (true, false) => "FAILED FOR ANOTHER REASON",
-            (false, _) => "MISSED",
-        };
-        run.say(&format!("{}: {result}", fault.file))?;
-        if result != "found" {
-            missed.push(format!("{} ({})", fault.file, result.to_lowercase()));
+        for fault in &faults {
+            let result = match (failed, fault.is_named_in(&output)) {
+                (true, true) => "found",
+                (true, false) => "FAILED FOR ANOTHER REASON",
+                (false, _) => "MISSED",
+            };
+            run.say(&format!("{}: {result}", fault.file))?;
+            if result != "found" {
+                missed.push(format!("{} ({})", fault.file, result.to_lowercase()));
+            }
         }
     }
     // Otherwise the faults may have been found by accident.
@@ -408,13 +438,25 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_is_found_if_the_output_names_its_package() {
+        let mut fault =
+            Fault { file: "a.rs".into(), text: "", step: "rust tests", package: Some("anyfn".into()) };
+        assert!(fault.is_named_in("  FAIL [   0.004s] anyfn planted_fault\n"));
+        assert!(fault.is_named_in("  FAIL [   0.004s] anyfn::bin/anyfn planted_fault\n"));
+        assert!(!fault.is_named_in("  FAIL [   0.004s] anyfn-core planted_fault\n"));
+        assert!(!fault.is_named_in("  FAIL [   0.004s] anyfn other\n"));
+        fault.package = None;
+        assert!(fault.is_named_in("RuntimeError: planted fault") && !fault.is_named_in("no space left"));
+    }
+
+    #[test]
     fn a_quick_run_finds_the_planted_faults() {
         let (all, steps) = (All::new(), steps::test());
         let left_out: Vec<_> = steps.iter().filter(|step| !step.is_quick()).map(|step| step.name).collect();
         for name in ["c tests under valgrind", "rust with address sanitizer", "python wheel"] {
             assert!(left_out.contains(&name), "{left_out:?}");
         }
-        for Fault { file, step, .. } in faults().unwrap() {
+        for Fault { file, step, .. } in faults().unwrap().into_iter().flatten() {
             assert!(paths::root().join(&file).is_file(), "{file}");
             assert!(!left_out.contains(&step), "{step} has to find a fault in {file}");
             assert!(!all.rerun(step, &file).is_empty(), "{step} has to find a fault in {file}");
