@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from typing import Any
 
@@ -17,6 +18,7 @@ def add_parser(commands: Any) -> None:
     kinds = parser.add_subparsers(title="commands", metavar="WHAT", dest="what", required=True)
     key = kinds.add_parser("key", help="print a new key", description="Prints a new key in the form NAME:SECRET.")
     key.add_argument("name", metavar="NAME")
+    key.add_argument("-o", "--output", metavar="FILE", help="create FILE with the key, which only its owner may read")
     server = kinds.add_parser(
         "server",
         help="serve until SIGINT, SIGTERM or SIGHUP",
@@ -28,7 +30,7 @@ def add_parser(commands: Any) -> None:
     server.add_argument("--host", default="127.0.0.1", help="address to listen at; all but loopback require a key")
     server.add_argument("--port", type=int, default=9190, help="port to listen at; 9190 by default, 0 for any free port")
     keys = server.add_mutually_exclusive_group()
-    keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as printed by `anyfn rpc key`")
+    keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as created by `anyfn rpc key -o`")
     keys.add_argument("--keys", metavar="FILE", help="JSON file of keys, each with its grants")
     server.add_argument("--import", metavar="MODULE", dest="imports", **several, help="module that registers functions")
     server.add_argument("--load", metavar="LIB", **several, help="library that registers functions")
@@ -44,10 +46,29 @@ def add_parser(commands: Any) -> None:
     server.add_argument("--show-output", action="store_true", help="show the error output of session processes")
 
 
+def create_key_file(path: str, key: str) -> None:
+    """Creates a file that contains only a key, to which other users have no access. An existing file is not changed."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        hint = "specify another file, or delete this one if its key is no longer used"
+        raise FileExistsError(f"cannot create `{path}`: the file exists; {hint}") from None
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{key}\n")
+    except OSError:
+        os.unlink(path)
+        raise
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Raises an exception for wrong options and failures."""
     if options.what == "key":
-        print(rpc.make_key(options.name))
+        key = rpc.make_key(options.name)
+        if options.output is None:
+            print(key)
+        else:
+            create_key_file(options.output, key)
         return 0
     if options.keys and (options.allow or options.upload):
         raise ValueError("with --keys, the file declares the grants of each key: omit --allow and --upload")

@@ -20,6 +20,7 @@ from ._core import Object
 from ._missing import getattr_of
 from ._object import register_object
 from ._tensor import Tensor as _Tensor
+from ._tensor_make import _extents
 from ._values import device as _device
 
 TYPE_CHECKING = False
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ._values import dtype as _DType
     from .tir import Target
 
+    _Path = Union[str, os.PathLike[str]]
     _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -166,9 +168,9 @@ class Session(Object):
         there.copy_from(data, progress)
         return there
 
-    def empty(self, shape: Iterable[int], dtype: Any = "float32", device: Any = None) -> Tensor:
-        """Returns a remote tensor of zeros."""
-        return self.allocate(tuple(shape), dtype, _device(device) if isinstance(device, str) else device)
+    def empty(self, shape: Union[int, Iterable[int]], dtype: Any = "float32", device: Any = None) -> Tensor:
+        """Returns a remote tensor of zeros. ``shape`` is an int or a sequence of ints."""
+        return self.allocate(tuple(_extents(shape)), dtype, _device(device) if isinstance(device, str) else device)
 
     def target(self) -> Target:
         """Returns the ``anyfn.Target`` of the remote processor, for which ``load`` compiles.
@@ -325,13 +327,31 @@ class _Progress:
             sys.stderr.flush()
 
 
-def connect(host: str, port: int, key: Optional[str] = None, timeout: Optional[float] = 10.0) -> Session:
-    """Connects to a server and returns the session.
+def connect(
+    host: str,
+    port: Optional[int] = None,
+    key: Optional[str] = None,
+    timeout: Optional[float] = 10.0,
+    *,
+    key_file: Optional[_Path] = None,
+) -> Session:
+    """Connects to a server and returns the session. Without ``port``, ``host`` has the form ``"host:port"``.
 
-    ``key`` is the string that ``anyfn rpc key`` prints. With a key, both ends prove that they have the same one, and the session
-    is encrypted. ``timeout`` is the time limit in seconds, including waiting in a queue.
+    ``key`` is the string that ``anyfn rpc key`` prints; white space around it is ignored. Instead, ``key_file`` can be the path
+    of a file with the key, which ``anyfn rpc key -o`` creates. With a key, both ends prove that they have the same one, and the
+    session is encrypted. ``timeout`` is the time limit in seconds, including waiting in a queue.
+
+    Raises ``ConnectionError`` if the server cannot be reached or ends the connection, ``PermissionError`` if it does not accept
+    the key or other users may read ``key_file``, ``TimeoutError`` if the session has not begun in time, ``OSError`` if
+    ``key_file`` cannot be read, and ``ValueError`` for a malformed key or both ``key`` and ``key_file``.
     """
-    return _core.get_global_func("rpc.connect", False)(host, port, key, timeout)
+    if port is None:
+        name, colon, digits = host.rpartition(":")
+        if not (colon and digits.isdigit()):
+            raise ValueError(f"rpc.connect: expected a port, as in `connect({host!r}, 9190)`")
+        host, port = name, int(digits)
+    file = None if key_file is None else os.fsdecode(key_file)
+    return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
 
 
 def local() -> Session:
@@ -341,6 +361,9 @@ def local() -> Session:
 
 def spawn(imports: Iterable[str] = (), command: Optional[Sequence[str]] = None) -> Session:
     """Returns a session with a new child process. If the child crashes, calls raise ``ConnectionError``.
+
+    The error contains the signal or exit status that ended the process, and the last lines of its standard error, which is also
+    forwarded to that of this process.
 
     The process runs this Python with this package and imports the modules named by ``imports``, whose registered functions the
     session can call. Alternatively, ``command`` is a list of a program and its arguments, which has to call
@@ -399,12 +422,13 @@ def serve(
     port: int = 0,
     *,
     key: Optional[str] = None,
+    key_file: Optional[_Path] = None,
     functions: Iterable[str] = (),
     upload: bool = False,
     devices: Iterable[str] = (),
     limits: Optional[Mapping[str, int]] = None,
     imports: Iterable[str] = (),
-    load: Iterable[Union[str, os.PathLike[str]]] = (),
+    load: Iterable[_Path] = (),
     command: Optional[Sequence[str]] = None,
     **options: Any,
 ) -> Server:
@@ -418,7 +442,13 @@ def serve(
     permits clients to upload and load libraries, and so to run any code. ``devices`` are names such as ``cuda:0``. ``limits`` is
     a dict of the limits of a session, and ``options`` are the other options of a server; docs/rpc-server.md describes both.
 
-    Without a key (``make_key``) a server listens only on loopback addresses, and every user of this machine can connect.
+    ``key`` is a string that ``make_key`` has returned. Instead, ``key_file`` can be the path of a file with a key, which
+    ``anyfn rpc key -o`` creates. Without a key, a server listens only on loopback addresses, and every user of this machine can
+    connect.
+
+    Raises ``OSError`` if ``key_file`` cannot be read or the address cannot be bound, ``PermissionError`` if other users may read
+    ``key_file``, ``RuntimeError`` if a session process cannot serve, and ``ValueError`` for options without meaning, such as both
+    ``key`` and ``key_file``.
 
     >>> with serve(functions=["ffi.Shape"]) as server:
     ...     with connect(server.host, server.port) as session:
@@ -434,6 +464,8 @@ def serve(
     options.update(host=host, port=port, grant=grant)
     if key is not None:
         options["key"] = key
+    if key_file is not None:
+        options["key_file"] = os.fsdecode(key_file)
     if command is None:
         command = _this_python(imports, "rpc.serve_session", [os.path.abspath(library) for library in load])
     for name, value in {**options, **grant}.items():

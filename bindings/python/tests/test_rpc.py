@@ -1,5 +1,6 @@
 """Tests of sessions with this process and with a child process: results and failures."""
 
+import contextlib
 import gc
 import io
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -339,6 +341,75 @@ def test_a_crash_of_the_child_is_an_error_here():
     assert not folders() - before
 
 
+def error_of(call):
+    """Returns the message of the ``ConnectionError`` that a call raises."""
+    with pytest.raises(ConnectionError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_the_signal_and_the_last_output_of_a_child_are_in_the_error(capfd):
+    with rpc.spawn(imports=["remote_functions"]) as session:
+        sleep, apply, pid = session["remote.sleep"], session["remote.apply"], session["remote.pid"]()
+        session["remote.say"]("".join(f"line {number}\n" for number in range(30)).encode())
+        session["remote.say"](b"not UTF-8: \xff\nthe last words")
+        errors = []
+        thread = threading.Thread(target=lambda: errors.append(error_of(lambda: sleep(600.0))))
+        thread.start()
+        # The process crashes during this call.
+        errors.append(error_of(lambda: apply(lambda _: os.kill(pid, signal.SIGSEGV), 1)))
+        thread.join()
+        errors += [error_of(lambda: sleep(1.0)), error_of(session.info), error_of(lambda: session["remote.echo"])]
+    for error in errors:
+        reason, _, output = error.partition("; its last output:\n")
+        assert reason.endswith("(the process was killed by signal 11 (SIGSEGV))")
+        assert output.splitlines()[-2:] == ["  not UTF-8: \ufffd", "  the last words"]
+        assert output.splitlines()[0] == "  line 22" and len(output.splitlines()) == 10
+    assert len(errors) == 5
+    # The output has been shown, too.
+    shown = capfd.readouterr().err
+    assert "line 0\nline 1\n" in shown and shown.endswith("\nthe last words")
+
+
+def test_the_exit_status_of_a_child_is_in_the_error():
+    with rpc.spawn(imports=["remote_functions"]) as session:
+        assert "(the process exited with status 7)" in error_of(lambda: session["remote.leave"](7))
+    error = error_of(lambda: rpc.spawn(imports=["no_such_module"]))
+    assert "(the process exited with status 1); its last output:\n" in error
+    assert error.endswith("\n  ModuleNotFoundError: No module named 'no_such_module'")
+    assert "if it is an anyfn server" not in error
+
+
+# A process whose connection ends, although a process that it has started keeps its standard error open.
+LEAVES_A_PROCESS = """
+import os, subprocess, sys
+print(os.getpid(), subprocess.Popen(["sleep", "1000"]).pid, file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads and descriptors are listed by Linux")
+def test_nothing_of_a_child_that_ended_is_left():
+    def threads():
+        names = []
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                names.append(Path("/proc/self/task", task, "comm").read_text())
+        return names.count("anyfn-rpc-stder\n")  # The kernel truncates the names of threads.
+
+    before, left = threads(), []
+    for _ in range(2):
+        start = time.monotonic()
+        error = error_of(lambda: rpc.spawn(command=[sys.executable, "-c", LEAVES_A_PROCESS]))
+        assert time.monotonic() - start < 60
+        child, other = map(int, error.rpartition("its last output:\n")[2].split())
+        os.kill(other, signal.SIGKILL)
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)  # It would succeed for a zombie.
+        gc.collect()
+        left.append(len(os.listdir("/proc/self/fd")))
+    assert left[0] == left[1] and threads() <= before
+
+
 def test_children_end_with_their_sessions():
     session = rpc.spawn(imports=["remote_functions"])
     pid = session["remote.pid"]()
@@ -387,8 +458,20 @@ def test_profiles_of_both_sides(tmp_path):
         with session.profile(), pytest.raises(RuntimeError, match="a profile is already running"):
             again.start()
     with rpc.serve() as server, rpc.connect(server.host, server.port) as session:
-        with pytest.raises(PermissionError, match=r"anyfn\.profile\.start"), session.profile():
+        with pytest.raises(PermissionError, match=r"anyfn\.profile\.start") as caught, session.profile():
             pass
+        for how in ("`--allow 'anyfn.profile.*'`", '`rpc.serve(functions=["anyfn.profile.*"])`'):
+            assert how in str(caught.value)
+    with rpc.serve(functions=["anyfn.profile.*"]) as server, rpc.connect(server.host, server.port) as session:
+        with session.profile():
+            pass
+
+
+def test_one_extent_is_a_shape(session):
+    for shape in (1024, np.int64(1024), (1024,), [1024], anyfn.Shape((1024,))):
+        assert tuple(session.empty(shape).shape) == (1024,)
+    assert tuple(session.empty((2, 3)).shape) == (2, 3)
+    assert session.empty(3, "int8").numpy().tolist() == [0, 0, 0]
 
 
 def test_wrong_addresses():
@@ -407,3 +490,15 @@ def test_the_guide(page):
     names = {}
     for sample in samples:
         exec(compile(sample, page, "exec"), names)
+
+
+def test_where_to_connect():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        for address in (("127.0.0.1", port), (f"127.0.0.1:{port}",)):
+            with pytest.raises(ConnectionError, match=f"no server listens there; `anyfn rpc server --port {port}` starts one"):
+                rpc.connect(*address)
+    for host in ("board", "board:", "board:x"):
+        with pytest.raises(ValueError, match="expected a port, as in `connect"):
+            rpc.connect(host)

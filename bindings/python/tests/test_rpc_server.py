@@ -45,10 +45,14 @@ def test_what_is_not_granted_is_refused(server):
         with pytest.raises(PermissionError, match=r"ffi\.ModuleLoadFromFile"):
             session["ffi.ModuleLoadFromFile"]
     with rpc.serve(imports=["remote_functions"]) as closed, rpc.connect(closed.host, closed.port) as session:
-        with pytest.raises(PermissionError, match=r"remote\.echo"):
+        with pytest.raises(PermissionError, match=r"`--allow remote\.echo`.*`rpc\.serve\(functions=\[\"remote\.echo\"\]\)`"):
             session["remote.echo"]
-        with pytest.raises(PermissionError, match="upload"):
+        with pytest.raises(PermissionError, match=r"`--upload`.*`rpc\.serve\(upload=True\)`"):
             session.upload(b"bytes")
+        with pytest.raises(PermissionError, match=r"`--upload`"):
+            session.register_func("rpctest.any", print)
+        with pytest.raises(PermissionError, match=r"`--device cuda:1`.*`rpc\.serve\(devices=\[\"cuda:1\"\]\)`"):
+            session.synchronize(anyfn.device("cuda:1"))
 
 
 def test_several_sessions_each_in_its_process(server):
@@ -92,6 +96,51 @@ def test_keys():
         for wrong in (None, stranger, "alice" + stranger[len("mallory") :]):
             with pytest.raises((ConnectionError, PermissionError)):
                 rpc.connect(server.host, server.port, key=wrong)
+
+
+def key_file(path, key, mode=0o600):
+    """Creates a file with a key."""
+    path.write_text(key)
+    path.chmod(mode)
+    return path
+
+
+def test_keys_in_files(tmp_path):
+    key = rpc.make_key("alice")
+    good, wide = key_file(tmp_path / "good", key + "\n"), key_file(tmp_path / "wide", key, 0o644)
+    with rpc.serve(key_file=good, functions=["ffi.Shape"]) as server:
+        for options in ({"key_file": good}, {"key_file": str(good)}, {"key": good.read_text()}, {"key": f" {key}\r\n"}):
+            with rpc.connect(server.host, server.port, **options) as session:
+                assert tuple(session["ffi.Shape"](1)) == (1,)
+        # Both ends report the same mistakes.
+        for use in (lambda **options: rpc.connect(server.host, server.port, **options), rpc.serve):
+            with pytest.raises(OSError, match="cannot read `.*/missing`: No such file"):
+                use(key_file=tmp_path / "missing")
+            with pytest.raises(OSError, match="expected a regular file"):
+                use(key_file=tmp_path)
+            with pytest.raises(PermissionError) as caught:
+                use(key_file=wide)
+            assert f"`chmod 600 {wide}`" in str(caught.value) and "`anyfn rpc key -o FILE NAME`" in str(caught.value)
+            with pytest.raises(ValueError, match="expected `key` or `key_file`, got both"):
+                use(key=key, key_file=good)
+            with pytest.raises(ValueError, match="NAME:SECRET"):
+                use(key_file=key_file(tmp_path / "wrong", "nonsense"))
+    with rpc.serve(key=f"{key}\n") as server, rpc.connect(server.host, server.port, key=key) as session:
+        assert server.sessions()[0]["key"] == "alice"
+
+
+def test_the_command_creates_a_file_with_a_key(tmp_path):
+    path = tmp_path / "alice.key"
+    process = command("key", "alice", "-o", str(path))
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+    key = path.read_text()
+    assert re.fullmatch(r"alice:[A-Za-z0-9_-]{43}\n", key)
+    process = command("key", "alice", "-o", str(path))
+    assert f"cannot create `{path}`: the file exists" in process.communicate(timeout=60)[1] and process.returncode == 1
+    assert path.read_text() == key
+    with rpc.serve(key_file=path) as server, rpc.connect(server.host, server.port, key_file=path):
+        pass
 
 
 def test_a_server_that_is_stopped_is_gone(server):

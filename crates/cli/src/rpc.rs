@@ -1,15 +1,16 @@
 //! `anyfn rpc`: runs a server and its session processes, and generates keys.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyfn::{Module, Result, error, registry};
-use anyfn_host::rpc::keys::generate_key;
+use anyfn_host::rpc::keys::{create_key_file, generate_key};
 use anyfn_host::rpc::server::{self, ServerConfig};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
 
-use crate::usage::{argument, finished, reason, wrong};
+use crate::usage::{argument, reason, wrong};
 
 /// Runs `anyfn rpc`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
@@ -18,11 +19,10 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
             Ok((worker, options)) => serve(worker, options),
             Err(error) => return Ok(wrong("rpc server", &error)),
         },
-        (Some("key"), mut args) => {
-            let Some(name) = argument(&mut args)? else { return Err("`rpc key` needs a name".into()) };
-            finished(&mut args)?;
-            key(&name)
-        }
+        (Some("key"), args) => match parse_key(args) {
+            Ok((name, file)) => key(&name, file.as_deref()),
+            Err(error) => return Ok(wrong("rpc key", &error)),
+        },
         (Some("session"), args) => session(args),
         _ => return Err("`rpc` is followed by `server`, `key NAME` or `session`".into()),
     };
@@ -32,8 +32,33 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     })
 }
 
-fn key(name: &str) -> Result<()> {
-    write(&format!("{}\n", generate_key(name)?.to_text()))
+/// Parses the arguments of `anyfn rpc key`. Returns the name of the key, and the file to create, if any.
+fn parse_key(mut args: Parser) -> Result<(String, Option<PathBuf>), lexopt::Error> {
+    let (mut name, mut file) = (None, None);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Short('o') | Arg::Long("output") => {
+                if file.replace(PathBuf::from(args.value()?)).is_some() {
+                    return Err("expected `-o` at most once, got it twice".into());
+                }
+            }
+            Arg::Value(value) if name.is_none() => name = Some(value.string()?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    match name {
+        Some(name) => Ok((name, file)),
+        None => Err("`rpc key` needs a name".into()),
+    }
+}
+
+/// Prints a new key, or creates a file that contains it.
+fn key(name: &str, file: Option<&Path>) -> Result<()> {
+    let key = generate_key(name)?;
+    match file {
+        Some(file) => create_key_file(file, &key),
+        None => write(&format!("{}\n", key.to_text())),
+    }
 }
 
 /// Runs a session process: loads the operator's libraries, then serves the session. The server starts such a process for each

@@ -97,6 +97,48 @@ fn a_server_with_a_key() {
 }
 
 #[test]
+fn a_file_with_a_key() {
+    let folder = std::env::temp_dir().join(format!("anyfn-cli-key-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let path = |name: &str| folder.join(name).into_os_string().into_string().expect("text");
+    let (file, sessions) = (path("alice.key"), path("sessions"));
+    std::fs::create_dir(&sessions).expect("a folder");
+    let made = anyfn(&["rpc", "key", "-o", &file, "alice"]);
+    assert!(made.status.success() && made.stdout.is_empty() && made.stderr.is_empty(), "{made:?}");
+    let metadata = std::fs::metadata(&file).expect("it has been created");
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777, 0o600);
+    let key = std::fs::read_to_string(&file).expect("it is text");
+    assert!(key.starts_with("alice:") && key.ends_with('\n'), "{key}");
+    // A key that may be in use is not lost.
+    let again = anyfn(&["rpc", "key", "alice", "-o", &file]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("the file exists"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), key);
+    // The server takes the file, and clients may give the key with the end of its line, or the file.
+    let server = serve(Path::new(&sessions), &["--key-file", &file]);
+    connect(server.port, Some(&key)).expect("the key is right").close();
+    let connect = registry::get("rpc.connect").expect("it is registered");
+    let none: Option<&str> = None;
+    let session = connect.call(("127.0.0.1", server.port, none, 30.0, &*file)).expect("the key is right");
+    session.get::<Ref<Session>>().expect("a session").close();
+    let wide = path("wide.key");
+    std::fs::write(&wide, &key).expect("it is written");
+    std::fs::set_permissions(&wide, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .expect("its owner may");
+    for (key, file, kind, expected) in [
+        (Some(&*key), &*file, "ValueError", "expected `key` or `key_file`, got both"),
+        (None, "/nowhere/key", "OSError", "cannot read `/nowhere/key`: No such file"),
+        (None, &*wide, "PermissionError", "chmod 600"),
+    ] {
+        let error = connect.call(("127.0.0.1", server.port, key, 30.0, file)).map(drop).expect_err(expected);
+        assert_eq!(error.kind(), kind, "{}", error.message());
+        assert!(error.message().contains(expected), "{}", error.message());
+    }
+    end(server);
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
+}
+
+#[test]
 fn sessions_that_another_program_starts() {
     let folder = std::env::temp_dir().join(format!("anyfn-cli-runner-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
@@ -122,7 +164,7 @@ fn sessions_that_another_program_starts() {
     let refused =
         session.set_function("rpctest.half", half.as_packed().clone(), false).expect_err("it is not granted");
     assert_eq!(refused.kind(), "PermissionError");
-    assert!(refused.message().contains("may upload"), "{}", refused.message());
+    assert!(refused.message().contains("`--upload` on the command line"), "{}", refused.message());
     end(server);
     std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
@@ -217,7 +259,13 @@ fn wrong_words() {
         (&["rpc", "server", "--port", "0", "--runner", "cat"], 1, "cat: session: No such file"),
         (&["rpc", "key", "a b"], 1, "expected a key name"),
         (&["rpc", "key"], 2, "`rpc key` needs a name"),
-        (&["rpc", "key", "a", "b"], 2, "does not expect the argument `b`"),
+        (&["rpc", "key", "a", "b"], 2, "`rpc key` does not expect the argument `b`"),
+        (&["rpc", "key", "-o", "f"], 2, "`rpc key` needs a name"),
+        (&["rpc", "key", "a", "-o"], 2, "expected a value after `-o`, got nothing"),
+        (&["rpc", "key", "-o", "f", "a", "-o", "g"], 2, "expected `-o` at most once, got it twice"),
+        (&["rpc", "key", "-p", "a"], 2, "`rpc key` has no option `-p`"),
+        (&["rpc", "key", "a", "-o", "/nowhere/key"], 1, "cannot create `/nowhere/key`: No such file"),
+        (&["rpc", "key", "a", "-o", "/dev/null"], 1, "cannot create `/dev/null`: the file exists"),
         (&["rpc", "session", "--what"], 1, "`rpc session` has no option `--what`"),
         (&["rpc", "session"], 1, "only be called in processes that a server"),
     ] {
@@ -242,6 +290,55 @@ fn a_library_that_is_broken_later_is_in_the_log() {
     let log = end(server);
     let line = log.lines().find(|line| line.contains("\"said\"")).expect(&log);
     assert!(line.contains("\"event\":\"end\"") && line.contains("lib.so"), "{line}");
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
+}
+
+#[test]
+fn the_end_of_a_child_process_is_described() {
+    let folder = std::env::temp_dir().join(format!("anyfn-cli-crash-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let spawn = |script: String| -> anyfn::Result<Ref<Session>> {
+        let command = vec!["sh".to_owned(), "-c".to_owned(), script];
+        registry::get("rpc.spawn")?.call((command,))?.get::<Ref<Session>>()
+    };
+    let file = folder.join("pid");
+    let serve = format!("exec '{}' rpc session --spawned", env!("CARGO_BIN_EXE_anyfn"));
+    let script = format!("echo its last words >&2; echo $$ >'{}'; {serve}", file.display());
+    let session = spawn(script).expect("it serves");
+    let library = std::fs::read(plugin()).expect("it is built");
+    let digest = session.send_file(library.into(), None).expect("the child may do anything");
+    let _library = session.load_file(&digest).expect("it loads");
+    let apply = session.get_function("testing.apply").expect("the library registers it");
+    let pid = std::fs::read_to_string(&file).expect("the script has written it");
+    let crash = anyfn::PackedFunc::new(move |_| {
+        let status = Command::new("kill").args(["-ABRT", pid.trim()]).status();
+        assert!(status.expect("there is `kill`").success());
+        // The signal is pending for a moment, in which the process could still answer.
+        let is_running = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        while is_running() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(anyfn::Any::NONE)
+    });
+    // The call during which the process crashes, and later ones.
+    let errors = [
+        apply.call((crash,)).map(drop).expect_err("the process has crashed"),
+        apply.call(()).map(drop).expect_err("the process has crashed"),
+        session.info().map(drop).expect_err("the process has crashed"),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), "ConnectionError");
+        let expected = "(the process was killed by signal 6 (SIGABRT)); its last output:\n  its last words";
+        assert!(error.message().ends_with(expected), "{}", error.message());
+    }
+    // A process that ends before it serves.
+    let error = spawn("echo no library >&2; exit 3".into()).map(drop).expect_err("it does not serve");
+    assert_eq!(error.kind(), "ConnectionError");
+    let expected = "(the process exited with status 3); its last output:\n  no library";
+    assert!(error.message().ends_with(expected), "{}", error.message());
     std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
 

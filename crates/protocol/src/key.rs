@@ -104,7 +104,9 @@ impl Key {
 impl FromStr for Key {
     type Err = Error;
 
+    /// Parses a key. ASCII white space before and after it is ignored, such as the end of the line in a file.
     fn from_str(text: &str) -> Result<Key> {
+        let text = text.trim_ascii();
         // The message never repeats the input: most of a mistyped key is a secret.
         let Some((name, secret)) = text.split_once(':') else {
             bail!(
@@ -186,6 +188,17 @@ mod tests {
             assert_eq!(error.kind(), "ValueError");
             assert!(error.message().ends_with(got), "{error}");
             assert!(!error.message().contains(&secret), "{error}");
+        }
+    }
+
+    #[test]
+    fn white_space_around_a_key_is_ignored() {
+        let key = Key::new("alice", Secret([7; SECRET_SIZE])).unwrap();
+        for (before, after) in [("", "\n"), ("", "\r\n"), (" \t", " ")] {
+            assert_eq!(format!("{before}{}{after}", key.to_text()).parse::<Key>().unwrap(), key);
+        }
+        for wrong in [key.to_text().replace(':', ": "), format!("{}\u{a0}", key.to_text())] {
+            assert_eq!(wrong.parse::<Key>().unwrap_err().kind(), "ValueError", "{wrong:?}");
         }
     }
 

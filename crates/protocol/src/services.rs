@@ -26,6 +26,17 @@ const NAME_MAX: usize = 1024;
 /// elements.
 const TENSOR: u64 = 512;
 
+/// Permission that a client lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied<'a> {
+    /// Permission to look up the global function of this name.
+    Function(&'a str),
+    /// Permission to use this device, such as `cpu:0`.
+    Device(&'a str),
+    /// Permission to upload libraries and to register functions, and so to run any code.
+    Upload,
+}
+
 /// Permissions of a client. Everything that is not granted is denied.
 pub trait Grants: Send + Sync {
     /// Returns true if the client may look up the global function called `name`.
@@ -39,6 +50,11 @@ pub trait Grants: Send + Sync {
     /// Returns true if the client may register global functions, as clients may that can run any code. The default is false.
     fn allows_registration(&self) -> bool {
         false
+    }
+
+    /// Describes how a permission is granted, for the error message that the client receives. The default names no program.
+    fn how_to_grant(&self, _denied: Denied<'_>) -> String {
+        "it has to be granted where the server is started".into()
     }
 
     /// Returns the maximum total size in bytes of the tensors that the client allocates. The default is no limit.
@@ -88,7 +104,8 @@ impl<G: Grants> Services<G> {
         let name = device.to_string();
         if !self.grants.allows_device(&name) {
             self.grants.audit("denied", &name);
-            bail!("PermissionError", "this session may not use the device {name}");
+            let how = self.grants.how_to_grant(Denied::Device(&name));
+            bail!("PermissionError", "this session may not use the device {name}: {how}");
         }
         Ok(())
     }
@@ -100,10 +117,8 @@ impl<G: Grants> Services<G> {
         // Only clients that may call a function learn whether it exists.
         if !self.grants.allows_function(name) {
             self.grants.audit("denied", name);
-            bail!(
-                "PermissionError",
-                "this session may not call the function {name:?}: it has to be granted where the server is started"
-            );
+            let how = self.grants.how_to_grant(Denied::Function(name));
+            bail!("PermissionError", "this session may not call the function {name:?}: {how}");
         }
         self.grants.audit("get_function", name);
         let found = registry::get(name);
@@ -171,10 +186,10 @@ impl<G: Grants> Services<G> {
         }
         if !self.grants.allows_registration() {
             self.grants.audit("denied", name);
+            let how = self.grants.how_to_grant(Denied::Upload);
             bail!(
                 "PermissionError",
-                "this session may not register functions: only sessions that may upload libraries can, which the server's operator \
-                 can allow"
+                "this session may not register functions, which requires the permission to upload libraries: {how}"
             );
         }
         self.grants.audit("register", name);

@@ -3,11 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, Result, bail, check_signals, error};
 use anyfn_protocol::{ClientOpening, Refused, ServerOpening};
 
+use crate::child::ChildProcess;
 use crate::connection::Connection;
 use crate::keys::{Key, system_random};
 use crate::policy::Policy;
@@ -55,29 +57,51 @@ fn write(socket: &Socket, peer: &str, deadline: Instant, mut bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// Performs the client's part of the handshake over a connected socket.
-pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration) -> Result<Connection> {
+/// Performs the client's part of the handshake over a connected socket. `child` is the process at the other end, if this process
+/// has started it.
+pub(crate) fn connect(
+    fd: OwnedFd,
+    key: Option<Key>,
+    peer: &str,
+    wait: Duration,
+    child: Option<Arc<ChildProcess>>,
+) -> Result<Connection> {
     let deadline = Instant::now() + wait;
     let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{peer}: {error}"))?;
     let limits = Policy::of_client().session_limits();
     let mut opening = ClientOpening::new(peer, key, system_random, limits);
     let mut bytes = [0; 4096];
     loop {
-        write(&socket, peer, deadline, &opening.take_output())?;
+        let written = write(&socket, peer, deadline, &opening.take_output());
+        written.map_err(|error| explained(error, child.as_deref()))?;
         let count = match read(&socket, peer, deadline, &mut bytes) {
             Ok(count) => count,
-            Err(error) if error.kind() == "ConnectionError" => return Err(opening.disconnected(&error)),
-            Err(error) => match opening.position() {
-                Some(place) if error.kind() == "TimeoutError" => bail!(
-                    "TimeoutError",
-                    "{peer}: the server is serving other clients, and this client is at position {place} of its queue: wait longer (`timeout=`)"
-                ),
-                _ => return Err(error),
-            },
+            Err(error) if child.is_some() => return Err(explained(error, child.as_deref())),
+            Err(error) => return Err(unanswered(error, &opening, peer)),
         };
         if let Some(opened) = opening.receive(&bytes[..count])? {
-            return Ok(Connection::new(socket, opened));
+            return Ok(Connection::new(socket, opened, child));
         }
+    }
+}
+
+/// Adds to an error of the transport how the child process at the other end has ended, if the peer is one.
+fn explained(error: Error, child: Option<&ChildProcess>) -> Error {
+    match child {
+        Some(child) if matches!(error.kind(), "ConnectionError" | "TimeoutError") => child.explain(&error),
+        _ => error,
+    }
+}
+
+/// Returns the error of a client whose server has not answered. `error` is the error of the transport.
+fn unanswered(error: Error, opening: &ClientOpening, peer: &str) -> Error {
+    match opening.position() {
+        _ if error.kind() == "ConnectionError" => opening.disconnected(&error),
+        Some(place) if error.kind() == "TimeoutError" => error!(
+            "TimeoutError",
+            "{peer}: the server is serving other clients, and this client is at position {place} of its queue: wait longer (`timeout=`)"
+        ),
+        _ => error,
     }
 }
 
@@ -207,6 +231,6 @@ impl Guest {
         let services = Box::new(Services::new(policy.clone(), folder, Box::new(audit)));
         let (opened, out) = opening.welcome(policy.session_limits(), Some(services))?;
         write(&socket, CLIENT, Instant::now() + Duration::from_secs(10), &out)?;
-        Ok(Connection::new(socket, opened))
+        Ok(Connection::new(socket, opened, None))
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use anyfn::{Error, Result, bail};
@@ -50,7 +50,28 @@ pub fn generate_key(name: &str) -> Result<Key> {
 /// contains no key.
 pub fn read_key(path: &Path) -> Result<Key> {
     let text = read_private(path)?;
-    text.trim().parse().map_err(|error: Error| in_file(path, &error))
+    text.parse().map_err(|error: Error| in_file(path, &error))
+}
+
+/// Creates a file that contains only `key`, to which other users have no access. An existing file is not changed.
+///
+/// # Errors
+/// Returns `OSError` if the file exists or cannot be written.
+pub fn create_key_file(path: &Path, key: &Key) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let shown = path.display();
+    let mut file = match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+            "OSError",
+            "cannot create `{shown}`: the file exists; specify another file, or delete this one if its key is no longer used"
+        ),
+        Err(error) => bail!("OSError", "cannot create `{shown}`: {error}"),
+    };
+    file.write_all(format!("{}\n", key.to_text()).as_bytes()).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        Error::new("OSError", &format!("cannot write `{shown}`: {error}"))
+    })
 }
 
 /// Resource limits of a key, in addition to its [`Policy`]: limits on each session process, and on the number
@@ -202,7 +223,8 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
     let Value::Object(entries) = entries else {
         bail!("ValueError", "expected an object with `secret` and the grants of the key");
     };
-    let secret = match entries.get("secret").map(|secret| secret.as_str().and_then(Secret::parse)) {
+    let parsed = |secret: &Value| Secret::parse(secret.as_str()?.trim_ascii());
+    let secret = match entries.get("secret").map(parsed) {
         Some(Some(secret)) => secret,
         Some(None) => bail!("ValueError", "`secret`: expected a string of 43 characters of base64url"),
         None => bail!("ValueError", "`secret` is missing; `anyfn rpc key {name}` prints one after the colon"),
@@ -246,8 +268,9 @@ fn read_private(path: &Path) -> Result<String> {
     if metadata.mode() & 0o077 != 0 {
         bail!(
             "PermissionError",
-            "`{shown}` contains secrets, but other users may read or write it (mode {:03o}); run `chmod 600` on it, and \
-             create new keys if another user could have read it",
+            "`{shown}` contains secrets, but other users may read or write it (mode {:03o}): run `chmod 600 {shown}`; if \
+             another user could have read it, create new keys: `anyfn rpc key -o FILE NAME` creates a file that only you may \
+             read",
             metadata.mode() & 0o777
         );
     }

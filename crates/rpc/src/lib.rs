@@ -2,13 +2,14 @@
 //!
 //! Both ends of a session are peers: each may call the functions that the other has passed to it. `anyfn_protocol` contains the
 //! protocol; this crate drives it over sockets, with threads that block. The modules in reading order: `connection` (the driver),
-//! `establish` (the beginning of a session), `service` (operations that a session offers), `session` (the client's interface),
-//! `server` (one process for each client). `docs/rpc.md` specifies the protocol.
+//! `child` (the process of a spawned session), `establish` (the beginning of a session), `service` (operations that a session
+//! offers), `session` (the client's interface), `server` (one process for each client). `docs/rpc.md` specifies the protocol.
 
 // Links the runtime into the tests.
 #[cfg(test)]
 extern crate anyfn_loader as _;
 
+mod child;
 mod connection;
 mod establish;
 mod given;
@@ -20,6 +21,7 @@ mod processor;
 pub mod server;
 mod service;
 mod session;
+mod signals;
 mod socket;
 mod store;
 

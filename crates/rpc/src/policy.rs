@@ -2,6 +2,7 @@
 
 use anyfn::{Result, bail};
 use anyfn_protocol::SessionLimits;
+use anyfn_protocol::services::Denied;
 use serde_json::{Value, json};
 
 /// Permissions and limits of a session. Everything that is not explicitly permitted is denied.
@@ -163,6 +164,46 @@ impl Policy {
     }
 }
 
+/// Describes how the operator of a server grants a permission: on the command line, in Python, or in a file of keys.
+pub(crate) fn how_to_grant(denied: Denied<'_>) -> String {
+    let (option, argument, entry) = match denied {
+        Denied::Function(name) => {
+            let pattern = pattern_for(name);
+            // A shell would expand the asterisk.
+            let quote = if pattern.ends_with('*') { "'" } else { "" };
+            (
+                format!("--allow {quote}{pattern}{quote}"),
+                format!("functions=[\"{pattern}\"]"),
+                format!("\"functions\": [\"{pattern}\"]"),
+            )
+        }
+        Denied::Device(device) => (
+            format!("--device {device}"),
+            format!("devices=[\"{device}\"]"),
+            format!("\"devices\": [\"{device}\"]"),
+        ),
+        Denied::Upload => ("--upload".into(), "upload=True".into(), "\"upload\": true".into()),
+    };
+    format!(
+        "the server has to grant it: `{option}` on the command line, `rpc.serve({argument})` in Python, `{entry}` in a file of keys"
+    )
+}
+
+/// Prefix of the functions of a remote profile, which are only useful together.
+const PROFILE: &str = "anyfn.profile.";
+
+/// Returns the pattern that grants the function called `name`. It is a placeholder if the name is too long or unusual to be
+/// shown.
+fn pattern_for(name: &str) -> String {
+    let is_plain =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte));
+    match name {
+        name if name.starts_with(PROFILE) => format!("{PROFILE}*"),
+        name if name.len() <= 128 && is_plain(name) => name.into(),
+        _ => "NAME".into(),
+    }
+}
+
 /// Minimum value of [`Policy::message_bytes`]. A session could not make calls with less.
 const MESSAGE_MIN: u64 = 4096;
 
@@ -198,4 +239,36 @@ fn is_device(text: &str) -> bool {
         || !kind.is_empty()
             && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && number.parse::<u32>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_grants_are_named() {
+        for (denied, option, argument, entry) in [
+            (
+                Denied::Function("demo.add"),
+                "--allow demo.add",
+                "functions=[\"demo.add\"]",
+                "\"functions\": [\"demo.add\"]",
+            ),
+            (
+                Denied::Function("anyfn.profile.start"),
+                "--allow 'anyfn.profile.*'",
+                "functions=[\"anyfn.profile.*\"]",
+                "\"functions\": [\"anyfn.profile.*\"]",
+            ),
+            (Denied::Function("a`\n"), "--allow NAME", "functions=[\"NAME\"]", "\"functions\": [\"NAME\"]"),
+            (Denied::Device("cuda:1"), "--device cuda:1", "devices=[\"cuda:1\"]", "\"devices\": [\"cuda:1\"]"),
+            (Denied::Upload, "--upload", "upload=True", "\"upload\": true"),
+        ] {
+            let how = how_to_grant(denied);
+            for part in [format!("`{option}`"), format!("`rpc.serve({argument})`"), format!("`{entry}`")] {
+                assert!(how.contains(&part), "no {part} in {how}");
+            }
+        }
+        assert_eq!(pattern_for(&"x".repeat(1000)), "NAME");
+    }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyfn::{Any, AnyView, Array, Device, Error, Map, Module, Result, bail, registry};
 use anyfn_protocol::code;
 use anyfn_protocol::endpoint::{Endpoint, Service};
-use anyfn_protocol::services::{self, Grants};
+use anyfn_protocol::services::{self, Denied, Grants};
 use anyfn_protocol::sink::Sink;
 
-use crate::policy::Policy;
+use crate::policy::{self, Policy};
 use crate::processor;
 use crate::store::{self, Store};
 
@@ -34,6 +34,10 @@ impl Grants for Granted {
 
     fn allows_registration(&self) -> bool {
         self.policy.upload
+    }
+
+    fn how_to_grant(&self, denied: Denied<'_>) -> std::string::String {
+        policy::how_to_grant(denied)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -70,10 +74,8 @@ impl Services {
     fn store(&self) -> Result<std::sync::MutexGuard<'_, Store>> {
         if !self.policy().upload {
             self.audit("denied", "upload");
-            bail!(
-                "PermissionError",
-                "this session may not upload libraries: the server's operator can allow it"
-            );
+            let how = policy::how_to_grant(Denied::Upload);
+            bail!("PermissionError", "this session may not upload libraries: {how}");
         }
         Ok(self.store.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -2,7 +2,7 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use anyfn::{
 use anyfn_protocol::code;
 use anyfn_protocol::endpoint::{Target, Transfer};
 
+use crate::child::ChildProcess;
 use crate::connection::{Connection, with_timeout};
 use crate::establish::{self, Arrival};
 use crate::given::{self, PARENT, SOCKETS};
-use crate::keys::Key;
+use crate::keys::{Key, read_key};
 use crate::policy::{Policy, SECONDS_MAX};
 use crate::service::own_folder;
 use crate::socket::Socket;
@@ -40,22 +41,13 @@ pub struct Session {
 /// Child process that serves one session. Dropping this value waits up to two seconds for the process to end,
 /// kills the process if it still runs, and removes its folder.
 struct Child {
-    process: std::sync::Mutex<std::process::Child>,
+    process: Arc<ChildProcess>,
     _folder: Folder,
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let child = self.process.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < deadline {
-            if !matches!(child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
+        self.process.end();
     }
 }
 
@@ -82,7 +74,11 @@ impl Session {
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match described(self.connection.endpoint(), &self.ask(code::GLOBAL, (name,))?)? {
             Some(function) => Ok(function),
-            None => bail!("ValueError", "{}: no function is named {name:?}", self.peer),
+            None => bail!(
+                "ValueError",
+                "{}: no function is named {name:?}; `function_names()` lists the functions of the session",
+                self.peer
+            ),
         }
     }
 
@@ -214,14 +210,26 @@ fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     }
 }
 
-/// Connects to a server. `key` is the string that `anyfn rpc key` prints. `timeout` is the time limit in seconds until the
-/// session begins, including the time in a queue (default 10).
+/// Returns the key of a client, which is given as a string or by the path of a file that only its owner may read.
+fn key_of_client(key: Option<&str>, file: Option<&str>) -> Result<Option<Key>> {
+    match (key, file) {
+        (Some(_), Some(_)) => bail!("ValueError", "expected `key` or `key_file`, got both"),
+        (Some(key), None) => key.parse().map(Some),
+        (None, Some(file)) => read_key(Path::new(file)).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Connects to a server. `key` is the string that `anyfn rpc key` prints; alternatively, `key_file` is the path of a file with
+/// the key, which `anyfn rpc key -o` creates. `timeout` is the time limit in seconds until the session begins, including the time
+/// in a queue (default 10).
 #[register("rpc.connect", blocking)]
 fn connect(
     host: &str,
     port: u16,
     #[default(None)] key: Option<&str>,
     #[default(None)] timeout: Option<f64>,
+    #[default(None)] key_file: Option<&str>,
 ) -> Result<Ref<Session>> {
     let wait = seconds("timeout", timeout.unwrap_or(CONNECT))?;
     if host.is_empty() {
@@ -230,7 +238,7 @@ fn connect(
     if port == 0 {
         bail!("ValueError", "`port`: expected a number from 1 to 65535, got 0");
     }
-    let key = key.map(str::parse::<Key>).transpose()?;
+    let key = key_of_client(key, key_file)?;
     let peer = format!("{host}:{port}");
     let deadline = Instant::now() + wait;
     let addresses = match (host, port).to_socket_addrs() {
@@ -243,7 +251,7 @@ fn connect(
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let connection = establish::connect(OwnedFd::from(stream), key, &peer, left)?;
+                let connection = establish::connect(OwnedFd::from(stream), key, &peer, left, None)?;
                 return Ok(Ref::new(Session { peer: (&*peer).into(), connection, child: None }));
             }
             Err(error) => why = Some(error),
@@ -251,6 +259,10 @@ fn connect(
         check_signals()?;
     }
     match why {
+        Some(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => bail!(
+            "ConnectionError",
+            "{peer}: {error}: no server listens there; `anyfn rpc server --port {port}` starts one"
+        ),
         Some(error) => bail!("ConnectionError", "{peer}: {error}"),
         None => bail!("ConnectionError", "{peer}: the host name resolves to no address"),
     }
@@ -276,7 +288,7 @@ fn local() -> Result<Ref<Session>> {
     if let Err(error) = served {
         bail!("RuntimeError", "cannot start a thread: {error}");
     }
-    let connection = establish::connect(here, None, "local", Duration::from_secs(10))?;
+    let connection = establish::connect(here, None, "local", Duration::from_secs(10), None)?;
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
 }
 
@@ -316,7 +328,8 @@ impl Drop for Folder {
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
 /// Starts `command` as a child process, and creates a session with it over the child's file descriptor 3. A
-/// crash of the child raises an error in this process.
+/// crash of the child raises `ConnectionError` in this process, with the signal or exit status and the last
+/// lines of the child's standard error, which is forwarded to that of this process.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::{AsFd, AsRawFd};
@@ -341,13 +354,13 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     let prepare = move || take_place(number);
     // SAFETY: between `fork` and `exec`, `take_place` only makes system calls: it allocates nothing and takes no lock.
     unsafe { child.pre_exec(prepare) };
-    let child = match child.spawn() {
-        Ok(child) => Child { process: std::sync::Mutex::new(child), _folder: folder },
+    let child = match ChildProcess::start(&mut child) {
+        Ok(process) => Child { process: Arc::new(process), _folder: folder },
         Err(error) => bail!("OSError", "cannot start {program}: {error}"),
     };
     drop(there);
-    let peer = "child";
-    let connection = establish::connect(here, None, peer, Duration::from_secs(20))?;
+    let (peer, process) = ("child", Some(child.process.clone()));
+    let connection = establish::connect(here, None, peer, Duration::from_secs(20), process)?;
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 

@@ -21,6 +21,7 @@ use anyfn::{Any, Error, PackedFunc, Result, bail, check_signals, error};
 use anyfn_protocol::endpoint::{Driver, Endpoint, Incoming, Interrupt, Step};
 use anyfn_protocol::opening::Opened;
 
+use crate::child::ChildProcess;
 use crate::polling::Polling;
 use crate::socket::{LOOK, Socket};
 
@@ -43,6 +44,8 @@ struct Line {
     /// True while the ticker thread sleeps for a long time and must be woken when a call starts.
     dozing: AtomicBool,
     awake: Condvar,
+    /// Process at the other end, if this process has started it.
+    child: Option<Arc<ChildProcess>>,
 }
 
 /// State of the waiting thread that currently reads from the socket on behalf of all waiting threads.
@@ -102,8 +105,9 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
 }
 
 impl Connection {
-    /// Creates one end of a session whose ends have greeted each other over `socket`.
-    pub(crate) fn new(socket: Socket, opened: Opened) -> Connection {
+    /// Creates one end of a session whose ends have greeted each other over `socket`. If the peer is a child process, its end is
+    /// described in the error of a broken connection.
+    pub(crate) fn new(socket: Socket, opened: Opened, child: Option<Arc<ChildProcess>>) -> Connection {
         let line = Arc::new(Line {
             socket,
             polling: Polling::default(),
@@ -111,6 +115,7 @@ impl Connection {
             workers: Arc::default(),
             dozing: AtomicBool::new(false),
             awake: Condvar::new(),
+            child,
         });
         Connection { endpoint: opened.with_driver(line.clone()), line }
     }
@@ -257,6 +262,13 @@ fn text_of(error: &io::Error) -> String {
     }
 }
 
-fn failed(endpoint: &Endpoint, error: &io::Error) -> Error {
-    error!("ConnectionError", "{}: {}", endpoint.peer(), text_of(error))
+impl Line {
+    /// Converts an error of the socket to the error that ends the session. It describes how a child process has ended.
+    #[cold]
+    fn failed(&self, endpoint: &Endpoint, error: &io::Error) -> Error {
+        let error = error!("ConnectionError", "{}: {}", endpoint.peer(), text_of(error));
+        let Some(child) = &self.child else { return error };
+        // Another thread may already have ended the session, with such a description.
+        endpoint.ended().unwrap_or_else(|| child.explain(&error))
+    }
 }

@@ -21,7 +21,7 @@ fn session(key: Option<&Key>) -> (Connection, Connection) {
             // No test uploads anything.
             guest.welcome(Policy::trusted(), std::env::temp_dir(), |_, _| {}).unwrap()
         });
-        let client = establish::connect(here, key.cloned(), "test", Duration::from_secs(60)).unwrap();
+        let client = establish::connect(here, key.cloned(), "test", Duration::from_secs(60), None).unwrap();
         (client, served.join().unwrap())
     })
 }
@@ -229,8 +229,8 @@ fn a_service_that_panics_gives_an_error() {
     opening.receive(&guest.take_output()).unwrap();
     guest.receive(&opening.take_output()).unwrap();
     let (opened, welcome) = guest.welcome(limits, Some(Box::new(Panics))).unwrap();
-    let server = Connection::new(Socket::new(there).unwrap(), opened);
-    let client = Connection::new(Socket::new(here).unwrap(), opening.receive(&welcome).unwrap().unwrap());
+    let server = Connection::new(Socket::new(there).unwrap(), opened, None);
+    let client = Connection::new(Socket::new(here).unwrap(), opening.receive(&welcome).unwrap().unwrap(), None);
     let served = std::thread::spawn(move || server.serve());
     for _ in 0..3 {
         let error = client.endpoint().call(&Target::Service(code::INFO), &[]).unwrap_err();

@@ -32,7 +32,7 @@ impl Line {
             }
             // The signal's handler runs when the waiting thread checks for signals.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
-            Err(error) => return Err(failed(endpoint, &error)),
+            Err(error) => return Err(self.failed(endpoint, &error)),
         }
         endpoint.hand_out(&mut input, interrupt)?;
         drop(input);
@@ -71,7 +71,7 @@ impl Line {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.make_room(endpoint, *full.get_or_insert_with(Instant::now))?;
                 }
-                Err(error) => return Err(failed(endpoint, &error)),
+                Err(error) => return Err(self.failed(endpoint, &error)),
             }
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Line {
                     match self.receive(&mut input, false) {
                         Ok(()) => endpoint.note_heard(),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(error) => return Err(failed(endpoint, &error)),
+                        Err(error) => return Err(self.failed(endpoint, &error)),
                     }
                 }
                 readable

@@ -14,6 +14,7 @@ use super::spawn::TRIAL;
 use super::sys::{self, Polled};
 use crate::keys::Secret;
 use crate::policy::Policy;
+use crate::signals;
 
 /// Interval at which a session process reports to its listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
@@ -129,7 +130,7 @@ impl Control {
     pub fn tick(self: &Arc<Self>, is_over: impl Fn() -> bool + Send + 'static) -> Result<()> {
         let control = self.clone();
         let run = move || {
-            sys::block_signals();
+            signals::block_all();
             let mut over = 0;
             loop {
                 over = if is_over() { over + 1 } else { 0 };

@@ -21,6 +21,7 @@ use libc::c_int;
 
 use super::sys::check;
 use crate::keys::{Secret, system_random};
+use crate::signals;
 
 /// Prefix of the name of each server's folder.
 const PREFIX: &str = "anyfn-server-";
@@ -180,7 +181,7 @@ impl Remover {
         let stops = Arc::new(AtomicBool::new(false));
         let (counter, is_stopping) = (pending.clone(), stops.clone());
         let thread = Builder::new().name("anyfn-rpc-remove".into()).spawn(move || {
-            super::sys::block_signals();
+            signals::block_all();
             run(&received, &sender, &counter, &is_stopping)
         })?;
         Ok(Remover { orders, reports, pending, stops, thread })

@@ -25,6 +25,7 @@ use super::session::{Session, SessionInfo, SessionState};
 use super::spawn::{self, Program, Start};
 use super::sys::{self, Polled};
 use crate::keys::Limits;
+use crate::signals;
 use anyfn_protocol::handshake::{Refused, Server};
 
 /// Maximum number of connections without a session process. At the limit, a further connection replaces an
@@ -170,7 +171,7 @@ impl Listener {
 
     /// Serves clients until the stop event is signalled. Then ends all sessions and removes their folders.
     pub(crate) fn run(mut self) {
-        sys::block_signals();
+        signals::block_all();
         loop {
             self.round();
             if let Some(since) = self.stops

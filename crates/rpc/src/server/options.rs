@@ -38,6 +38,9 @@ impl ServerConfig {
         let Value::Object(options) = options else {
             bail!("ValueError", "expected an object with the options of a server but got `{options}`");
         };
+        if options.contains_key("key") && options.contains_key("key_file") {
+            bail!("ValueError", "expected `key` or `key_file`, got both");
+        }
         let mut config = ServerConfig::new(worker);
         let (mut policy, mut limits) = (Policy::closed(), Limits::DEFAULT);
         let mut key: Option<Key> = None;

@@ -325,16 +325,6 @@ pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Blocks all signals on this thread, so that they are handled on other threads of the program.
-pub(crate) fn block_signals() {
-    // SAFETY: `sigset_t` is an array of integers, which may be zero.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `all` is on this stack and not borrowed.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: `all` is only read; with a null pointer the old set is not returned.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
-}
-
 /// Waits for a termination signal and returns its number. All threads must have blocked these signals.
 pub(crate) fn wait_for_end() -> c_int {
     let set = end_signals();

@@ -193,6 +193,7 @@ fn a_server_out_of_the_registry() {
         ("{\"hung_seconds\": -1}", "option `hung_seconds`"),
         ("{\"hung_seconds\": 1e300}", "option `hung_seconds`"),
         ("{\"key\": \"a\", \"keys\": \"b\"}", "expected a key of the form `NAME:SECRET`"),
+        ("{\"key\": \"a\", \"key_file\": \"b\"}", "expected `key` or `key_file`, got both"),
         ("{\"grant\": {\"key\": \"a\"}}", "unknown grant `key`"),
         ("{\"grant\": {\"uplaod\": true}}", "unknown grant `uplaod`"),
         ("{\"environment\": {\"A\": 1}}", "option `environment`: expected a string"),

@@ -81,8 +81,14 @@ fn files_of_keys() {
     assert_eq!(grant.secret.as_ref().unwrap().to_text(), secret);
     for mode in [0o640, 0o604, 0o620] {
         let message = read(&good, mode).unwrap_err();
-        assert!(message.starts_with("PermissionError") && message.contains("chmod 600"), "{message}");
+        assert!(message.starts_with("PermissionError"), "{message}");
+        // The remedies, as commands.
+        for command in [&*format!("`chmod 600 {}`", path.display()), "`anyfn rpc key -o FILE NAME`"] {
+            assert!(message.contains(command), "{message}");
+        }
     }
+    let spaced = good.replace(&secret, &format!(" {secret}\\n"));
+    assert_eq!(read(&spaced, 0o600).unwrap().get("a").unwrap().secret.as_ref().unwrap().to_text(), secret);
     let entry = |text: &str| format!("{{\"keys\": {{\"a\": {{\"secret\": \"{secret}\", {text}}}}}}}");
     for (text, expected) in [
         ("".into(), "invalid JSON"),
