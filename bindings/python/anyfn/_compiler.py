@@ -5,7 +5,7 @@ from ._core import Object
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, Union
+    from typing import Any, Optional, Union
 
     from ._module import Module
     from .te import Tensor
@@ -34,32 +34,44 @@ def _functions(prefix):
 def build(
     inputs: "_Inputs",
     target: "_Target" = None,
-    name: str = "main",
+    name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
     passes: "Iterable[_PassLike]" = (),
     cache: bool = True,
     progress: "Union[Callable[[str, float], object], None]" = None,
+    verbose: bool = False,
 ) -> "Module":
     """Compiles functions and loads the result as a module.
 
     ``inputs`` is a function, a schedule, an ``IRModule``, a list or dict of functions, or a list of input and output tensors.
-    ``target`` is an ``anyfn.Target``, the kind of one, or a dict of its options; the default is this machine. ``pipeline``
-    replaces the default pipeline of passes. ``passes`` run after the pipeline's pass ``default_schedule``, or before all
-    passes of a pipeline that does not schedule. Calling the module calls its only function, or ``main``. A module for another
-    kind of processor cannot be called here, only exported.
+    ``name`` names a single function, in place of the name that it has; the default for tensors is ``main``. ``target`` is an
+    ``anyfn.Target``, a string such as ``"c -mcpu=x86-64-v3"``, or a dict of its options; the default is this machine.
+    ``pipeline`` replaces the default pipeline of passes. ``passes`` run after the pipeline's pass ``default_schedule``, or
+    before all passes of a pipeline that does not schedule. Calling the module calls its only function, or ``main``. A module
+    for another kind of processor cannot be called here, only exported.
 
     Compiled code is cached and reused unless ``cache`` is false. The cache is the folder ``~/.cache/anyfn``, or the one that
     the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
     ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs.
+
+    If ``verbose`` is true, notes are printed on standard error. They name costly blocks that a schedule by hand has left to
+    the default schedule, which ``Schedule.finish`` applies.
     """
-    return _functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
+    module = _as_module(inputs, name)
+    built = _functions("compiler").build(module, target, _pipeline(pipeline, passes), cache, progress)
+    if verbose:
+        import sys
+
+        for note in _functions("compiler").notes(module, target):
+            print(f"anyfn.build: note: {note}", file=sys.stderr)
+    return built
 
 
 def source(
     inputs: "_Inputs",
     target: "_Target" = None,
-    name: str = "main",
+    name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
     passes: "Iterable[_PassLike]" = (),
@@ -71,7 +83,7 @@ def source(
 def lower(
     inputs: "_Inputs",
     target: "_Target" = None,
-    name: str = "main",
+    name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
     passes: "Iterable[_PassLike]" = (),
@@ -100,23 +112,44 @@ def _pipeline(pipeline, passes):
 
 
 def _as_module(inputs, name):
+    """Returns the module that ``inputs`` describe. If ``name`` is not None, it is the name of the module's only function."""
     from . import tir
 
-    if isinstance(inputs, tir.IRModule):
-        return inputs
     if isinstance(inputs, dict):
-        return _functions("tir").module(inputs)
+        inputs = _functions("tir").module(inputs)
+    if isinstance(inputs, tir.IRModule):
+        return inputs if name is None else _named(inputs, name)
     inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if any(value.type_key == "te.Tensor" for value in inputs if isinstance(value, Object)):
-        inputs = [_functions("te").create_prim_func(inputs, name)]
+        inputs = [_functions("te").create_prim_func(inputs, "main" if name is None else name)]
+    if name is not None:
+        _check_single(len(inputs))
     named = {}
     for func in inputs:
         if isinstance(func, tir.Schedule):
             func = func.func()
         if not isinstance(func, tir.PrimFunc):
             raise TypeError(f"expected a function, a schedule or a module to build but got {type(func).__name__}")
-        symbol = func.attrs.get("global_symbol", name)
+        symbol = func.attrs.get("global_symbol", "main")
         if symbol in named:
             raise ValueError(f"two functions have the name `{symbol}`")
         named[symbol] = func
-    return _functions("tir").module(named)
+    module = _functions("tir").module(named)
+    return module if name is None else _named(module, name)
+
+
+def _named(module, name):
+    """Returns a module whose only function has the name ``name`` in place of its own."""
+    from . import tir
+
+    _check_single(len(module.functions))
+    renamed = {name: func.with_attr("global_symbol", name) for func in module.functions.values()}
+    return tir.IRModule(renamed, module.attrs)
+
+
+def _check_single(count):
+    if count > 1:
+        raise ValueError(
+            f"cannot give one name to {count} functions: omit `name`, and name each function when it is created, or pass a "
+            "dict of functions by name"
+        )

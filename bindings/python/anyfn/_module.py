@@ -38,8 +38,8 @@ class Module(_Base):
     """An object with functions by name, usually compiled code, which can import other modules.
 
     ``module["name"]`` and ``module.name`` return the function of that name. They raise ``AttributeError`` with the nearest
-    name if there is no such function. The functions release the GIL while they run. Calling the module calls its entry
-    function, which is ``main`` or the module's only function.
+    name and the names of the module's functions if there is no such function. The functions release the GIL while they run.
+    Calling the module calls its entry function, which is ``main`` or the module's only function.
 
     Functions keep the module's code alive. Global functions that its library registers are removed with the module.
     """
@@ -141,18 +141,26 @@ class Module(_Base):
         compile_options: "Iterable[str]" = (),
         link_options: "Iterable[str]" = (),
     ) -> None:
-        """Writes the module, with its imports of any kind, as one library file that ``load_module`` reads.
+        """Writes the module, with its imports of any kind, as one library file (``f.so``) that ``load_module`` reads.
 
         If one of the modules is a library, it becomes the library of the bundle. Otherwise ``objects`` are linked to a
         library that imports this module. See ``bundle`` for ``objects``, the options and errors.
 
         A module that ``anyfn.build`` returned can also be written as C source (``f.c``) or object file (``f.o``). Such a
-        module for another kind of processor is written as a library without its imports.
+        module for another kind of processor is written as a library without its imports. Raises ``ValueError`` for other
+        extensions.
         """
-        if not objects and (self.kind == "foreign" or os.fsdecode(path).endswith((".c", ".o"))):
+        path = os.fsdecode(path)
+        is_source = path.endswith((".c", ".o")) and not objects
+        if not is_source and not _is_library_name(path):
+            others = "" if objects else ", `.o` (an object file) or `.c` (C source)"
+            raise ValueError(
+                f"cannot export the module to {path}: expected a file name that ends in `.so` (a library){others}"
+            )
+        if not objects and (is_source or self.kind == "foreign"):
             from ._compiler_library import functions
 
-            return functions("compiler").export(self, os.fsdecode(path))
+            return functions("compiler").export(self, path)
         _write_bundle(path, self, objects, (), linker, compiler, compile_options, link_options)
 
     def export_library(self, path: "_Path") -> None:
@@ -289,6 +297,13 @@ def bundle(
     ``ValueError`` for inputs that do not fit together. No file is written then.
     """
     _write_bundle(path, None, files, imports, linker, compiler, compile_options, link_options)
+
+
+def _is_library_name(path):
+    """Returns true if ``load_module`` loads a file of this name as a library, such as ``f.so`` or ``f.so.1.2``."""
+    stem, _, version = os.path.basename(path).partition(".so.")
+    is_versioned = bool(stem) and version.replace(".", "").isdigit()
+    return is_versioned or path.endswith((".so", ".dll", ".dylib", ".dso"))
 
 
 def _write_bundle(path, root, files, imports, linker, compiler, compile_options, link_options):

@@ -217,8 +217,30 @@ def compute(
 
     If ``fcompute`` returns a tuple of values, the result is a tuple of tensors.
     """
-    result = _call.compute(_shape(shape), lambda *indices: _value(fcompute(*indices)), name)
+    extents = _shape(shape)
+    try:
+        result = _call.compute(extents, lambda *indices: _value(fcompute(*indices)), name)
+    except TypeError as error:
+        _check_indices(fcompute, len(extents), error)
+        raise
     return result if isinstance(result, Tensor) else tuple(result)
+
+
+def _check_indices(fcompute, ndim, error):
+    """Raises an error about a function that does not take one index for each dimension."""
+    import inspect
+
+    try:
+        signature = inspect.signature(fcompute)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(ndim))
+    except TypeError:
+        raise TypeError(
+            f"te.compute: the shape has {ndim} dimensions, so `fcompute` is called with {ndim} indices, but its parameters "
+            f"are {signature}"
+        ) from error
 
 
 def _value(value):

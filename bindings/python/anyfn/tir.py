@@ -6,8 +6,9 @@ All nodes are native objects of the compiler, and their fields are attributes. `
 from __future__ import annotations
 
 import functools
+import operator
 
-from . import _compiler_library
+from . import _compiler_library, _core
 from ._core import Object
 from ._missing import missing
 from ._object import register_object
@@ -135,14 +136,64 @@ class _Operators:
         return _call.binary("!=", self, other)
 
     def __bool__(self) -> bool:
+        hint = ""
+        if isinstance(self, (EQ, NE)):
+            hint = (
+                "; to compare two expressions, for example in a pass, use `anyfn.structural_equal(a, b)`, where a number is "
+                "`tir.const(2, a.dtype)`"
+            )
         raise TypeError(
             f"the value of `{self}` is not known before the function runs; use `&`, `|`, `~` instead of `and`, `or`, "
-            "`not`, and `tir.select` instead of `if`"
+            f"`not`, and `tir.select` instead of `if`{hint}"
         )
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> PrimExpr:
+        # NumPy calls this for its functions, such as `numpy.sin(x)`, and for its numbers, as in `numpy.float32(2) * x`.
+        own = _of_numpy(function.__name__)
+        if own is None or method != "__call__" or options:
+            raise TypeError(f"`numpy.{function.__name__}` does not take expressions; use the functions of `anyfn.tir`")
+        if [value for value in inputs if getattr(value, "ndim", 0)]:
+            raise TypeError("an array is no operand of an expression; declare a `te.placeholder` and pass the array to the call")
+        return own(*(value if isinstance(value, Object) or not hasattr(value, "item") else value.item() for value in inputs))
 
     def astype(self, dtype: Union[str, _DType]) -> PrimExpr:
         """Returns the value converted to another data type."""
         return _call.cast(self, dtype)
+
+
+# Functions of NumPy that are operators of expressions, and those whose names differ in this module.
+_NUMPY_OPERATORS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "equal": "==",
+    "not_equal": "!=",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+    "left_shift": "<<",
+    "right_shift": ">>",
+}
+_NUMPY_NAMES = {"absolute": "abs", "maximum": "max", "minimum": "min"}
+_NUMPY_NAMES.update((f"arc{name}", f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
+_NUMPY_NAMES.update((name, name) for name in "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh".split())
+_NUMPY_NAMES.update((name, name) for name in "floor ceil trunc fmod power".split())
+
+
+def _of_numpy(name):
+    """Returns the function of expressions that corresponds to a function of NumPy, or ``None``."""
+    if name == "negative":
+        return operator.neg
+    if name in _NUMPY_OPERATORS:
+        return functools.partial(_call.binary, _NUMPY_OPERATORS[name])
+    return globals().get(_NUMPY_NAMES.get(name))
 
 
 class _Text:
@@ -197,10 +248,13 @@ class IntImm(PrimExpr):
 
 @register_object("tir.FloatImm")
 class FloatImm(PrimExpr):
-    """A floating-point constant; ``float`` returns its value."""
+    """A floating-point constant; ``float`` returns its value, and ``bool`` is false if the value is 0."""
 
     def __float__(self) -> float:
         return self.value
+
+    def __bool__(self) -> bool:
+        return self.value != 0
 
 
 StringImm = _node("tir.StringImm")
@@ -311,7 +365,12 @@ class IRModule(_Text, _Shown, Object):
         self.__init_handle_by_constructor__(self.__constructor__, functions, attrs)
 
     def __getitem__(self, name: str) -> PrimFunc:
-        return self.functions[name]
+        try:
+            return self.functions[name]
+        except KeyError:
+            if not isinstance(name, str):
+                raise
+            raise KeyError(_core.unknown_name("function", name, sorted(self.functions))) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self.functions
@@ -331,6 +390,9 @@ class Target(Object):
 
     ``Target()`` is this machine. ``mcpu`` is the compiler's name of a processor. ``cc`` is the compiler, such as
     ``aarch64-linux-gnu-gcc``, and ``options`` are further arguments of it. The features of the processor are detected.
+
+    The options may follow the kind in one string: ``Target("c -mcpu=x86-64-v3 -O2")`` is the same as
+    ``Target("c", mcpu="x86-64-v3", options=["-O2"])``.
     """
 
 
@@ -384,6 +446,14 @@ class Schedule(_Shown, Object):
         """Module of ``func()``, the function in its current form, by the name of the function."""
         func = self.func()
         return IRModule({func.attrs.get("global_symbol", "main"): func})
+
+    def finish(self, target: Union[Target, str, Mapping[str, Any], None] = None) -> None:
+        """Applies the default schedule to the blocks that no step has been applied to, directly or by a loop around a block.
+
+        All other blocks stay as they are. The steps are added to the schedule, so ``trace()`` shows them. ``target`` is that
+        of ``anyfn.build``.
+        """
+        _call.finish_schedule(self, target)
 
     def __str__(self) -> str:
         return str(self.func())

@@ -117,6 +117,9 @@ assert call("tir.text", call("tir.power", n, 2)) == "n * n" and call("tir.text",
 # Schedules: their methods, and the default schedule.
 schedule = call("tir.default_schedule", func)
 assert method("tir.Schedule.trace", schedule).steps
+rest = method("tir.Schedule.new", func)
+call("tir.finish_schedule", rest, None)
+assert anyfn.structural_equal(method("tir.Schedule.func", rest), method("tir.Schedule.func", schedule))
 p = call("te.compute", [8], lambda i: call("tir.binary", "+", call("te.element", a, [i, 0]), 1.0), "P")
 q = call("te.compute", [8], lambda i: call("tir.binary", "*", call("te.element", p, [i]), 2.0), "Q")
 line = call("te.create_prim_func", [a, q], "line")
@@ -197,6 +200,7 @@ module = call("tir.module", {"dense": func, "reductions": reductions, "calls": c
 target = call("compiler.target", {"kind": "c", "options": ["-O2"]})
 assert "dense" in call("tir.text", call("compiler.lower", module, target, pipeline))
 assert "__tvm_ffi_dense" in call("compiler.source", module, target, None)
+assert list(call("compiler.notes", module, target)) == []
 built = call("compiler.build", module, target, pipeline, True, None)
 left, right = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((8, 16), (16, 12)))
 out = np.empty((8, 12), "float32")

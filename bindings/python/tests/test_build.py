@@ -437,6 +437,35 @@ class TestModules:
         anyfn.build([x, y])(np.ones(4, "float32"), out)
         assert out.tolist() == [3] * 4
 
+    def test_a_single_function_can_be_named(self):
+        func = plus(1.0)
+        for inputs in (func, [func], tir.Schedule(func), {"other": func}, tir.IRModule({"other": func})):
+            module = anyfn.build(inputs, name="dbl")
+            assert module.list_functions() == ["dbl"]
+            check(module.dbl, 1)
+        with pytest.raises(TypeError, match=r"^dbl: argument 0 `X`"):
+            module.dbl(1, 2)
+        assert list(anyfn.lower(func, name="dbl").functions) == ["dbl"]
+        assert "__tvm_ffi_dbl" in anyfn.source(func, name="dbl") and "__tvm_ffi_plus" in anyfn.source(func)
+        marked = tir.IRModule({"other": func}, {"mark": 1})
+        assert anyfn.lower(marked, name="dbl").attrs["mark"] == 1
+        for several in ([func, plus(2.0, "g")], {"f": func, "g": func}, tir.IRModule({"f": func, "g": func})):
+            with pytest.raises(ValueError, match="cannot give one name to 2 functions: omit `name`, .* dict of functions"):
+                anyfn.build(several, name="dbl")
+
+    def test_missing_functions(self):
+        one, many = anyfn.build(plus(1.0)), anyfn.build([plus(1.0, f"f{n}") for n in range(10, 22)])
+        for ask in (lambda: one.nope, lambda: one["nope"], lambda: one.get_function("nope")):
+            with pytest.raises(AttributeError, match="has no function `nope`; its only function is `plus`$"):
+                ask()
+        with pytest.raises(AttributeError, match=r"has no function `pluss`; did you mean `plus`\?$"):
+            one.pluss
+        first = ", ".join(f"`f{n}`" for n in range(10, 20))
+        with pytest.raises(AttributeError, match=f"has no function `absent`; its functions are {first}, ... and 2 more$"):
+            many.absent
+        with pytest.raises(AttributeError, match=f"; did you mean `f1.`\\? Its functions are {first}, ... and 2 more$"):
+            many.f1
+
     def test_modules_of_other_kinds_are_asked_each_time(self):
         class Counter:
             kind, count = "counter", 0
@@ -464,6 +493,21 @@ class TestExport:
         check(anyfn.load_module(tmp_path / "g.so"), 1)
         with pytest.raises(ValueError, match="cannot export the module as source or object file: `build` did not create it"):
             anyfn.load_module(tmp_path / "g.so").export(tmp_path / "h.c")
+
+    def test_the_extension_selects_the_format(self, tmp_path):
+        f = anyfn.build(plus(1.0))
+        for name in ("dbl.txt", "dbl", "dbl.tar", "dbl.so.txt", "so"):
+            expected = f"cannot export the module to {tmp_path / name}: expected a file name that ends in `.so` (a library), "
+            for export in (f.export, f.export_library):
+                with pytest.raises(ValueError) as caught:
+                    export(tmp_path / name)
+                assert str(caught.value) == expected + "`.o` (an object file) or `.c` (C source)"
+            assert not (tmp_path / name).exists()
+        with pytest.raises(ValueError, match=r"ends in `\.so` \(a library\)$"):
+            f.export(tmp_path / "f.c", tmp_path / "f.o")
+        for name in ("f.so.1.2", "f.so.3"):
+            f.export(tmp_path / name)
+            check(anyfn.load_module(tmp_path / name), 1)
 
     def test_the_peer_loads_it(self, tmp_path):
         peer = ROOT / ".x" / "venv-peer" / "bin" / "python"

@@ -571,6 +571,53 @@ def test_a_scheduled_function_stays_as_it_is():
     assert "parallel" in str(_compiler.lower(te.create_prim_func([a, b], name="f")))
 
 
+def three_stages(n=384):
+    """Returns a function that computes ``max((A + 1) @ B, 0)`` in the blocks P, C and D."""
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    p = te.compute((n, n), lambda i, j: a[i, j] + 1, name="P")
+    c = te.compute((n, n), lambda i, j: te.sum(p[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((n, n), lambda i, j: tir.max(c[i, j], 0), name="D")
+    return te.create_prim_func([a, b, d], name="f")
+
+
+def test_a_schedule_by_hand_is_finished():
+    func, target = three_stages(), anyfn.Target(num_cores=4)
+    schedule = tir.Schedule(func)
+    i, j, k = schedule.get_loops("C")
+    schedule.reorder(i, k, j)
+    by_hand = str(schedule.trace())
+    assert schedule.finish(target) is None
+    assert str(schedule.trace()).startswith(by_hand + "\n")
+    assert all(now.same_as(before) for now, before in zip(schedule.get_loops("C"), (i, k, j)))
+    for block in ("P", "D"):
+        assert "parallel(" in str(schedule).split(f'with block("{block}")')[0].rsplit("with block(", 1)[-1], block
+    assert str(tir.Schedule.replay(func, schedule.trace())) == str(schedule)
+    x, y, out = numbers((384, 384)), numbers((384, 384)), np.empty((384, 384), "float32")
+    anyfn.build(schedule, target)(x, y, out)
+    np.testing.assert_array_equal(out, np.maximum((x + 1) @ y, 0))
+    untouched = tir.Schedule(func)
+    untouched.finish(target)
+    assert str(untouched) == str(tir.default_schedule(func, target))
+
+
+def test_a_build_notes_what_a_schedule_by_hand_leaves(capfd):
+    target = anyfn.Target(num_cores=4)
+    schedule = tir.Schedule(three_stages())
+    schedule.parallel(schedule.get_loops("C")[0])
+    capfd.readouterr()
+    anyfn.build(schedule, target)
+    assert capfd.readouterr().err == ""
+    anyfn.build(schedule, target, verbose=True)
+    assert capfd.readouterr().err == (
+        "anyfn.build: note: function `f`: blocks `P`, `D` are not scheduled; `schedule.finish()` applies the default schedule\n"
+    )
+    schedule.finish(target)
+    anyfn.build(schedule, target, verbose=True)
+    anyfn.build(three_stages(), target, verbose=True)
+    assert "note" not in capfd.readouterr().err
+
+
 def test_one_goes_on_from_the_default_schedule():
     a = te.placeholder((64, 64), name="A")
     b = te.compute((64, 64), lambda i, j: a[i, j] + 1, name="B")

@@ -55,6 +55,23 @@ def test_a_processor_by_name():
     run(anyfn.build(plus_one(), target=small))
 
 
+def test_a_kind_with_options():
+    expected = anyfn.Target("c", options=["-O2", "-DX=a b", "-O1"], num_cores=3, vector_bytes=16)
+    given = anyfn.Target("c -num-cores=3 -O2  '-DX=a b' --vector-bytes=16", options=["-O1"])
+    assert anyfn.structural_equal(given, expected)
+    assert anyfn.structural_equal(anyfn.Target("c -cc=gcc"), anyfn.Target("c", cc="gcc"))
+    for target in ("c -O1", {"kind": "c -O1"}):
+        run(anyfn.build(plus_one(), target=target))
+
+
+@pytest.mark.skipif(anyfn.Target().arch != "x86_64", reason="names of processors of x86-64")
+def test_a_processor_after_the_kind():
+    target = anyfn.Target("c -mcpu=x86-64-v3")
+    assert (target.kind, target.mcpu, list(target.options)) == ("c", "x86-64-v3", [])
+    assert anyfn.structural_equal(target, anyfn.Target("c", mcpu="x86-64-v3"))
+    run(anyfn.build(plus_one(), target="c -mcpu=x86-64"))
+
+
 def test_what_is_no_target():
     bad = {
         "unknown target kind `cuda`; known kinds: `c`": lambda: anyfn.Target("cuda"),
@@ -67,6 +84,14 @@ def test_what_is_no_target():
         "a target must have at least one core, not 0": lambda: anyfn.Target(num_cores=0),
         "unknown target kind `llvm`": lambda: anyfn.build(plus_one(), target="llvm"),
         "a target has no option `cpu`; known options are `kind`, `mcpu`": lambda: anyfn.build(plus_one(), target={"cpu": "x"}),
+        "unknown target kind `llvm`; known kinds": lambda: anyfn.Target("llvm -mcpu=x86-64"),
+        "expected an option such as `-mcpu=x86-64-v3`, got `x86-64-v3`": lambda: anyfn.Target("c x86-64-v3"),
+        "option `mcpu` of a target is given twice": lambda: anyfn.Target("c -mcpu=x86-64", mcpu="x86-64"),
+        "option `num_cores` of a target: expected an integer, got `many`": lambda: anyfn.Target("c -num-cores=many"),
+        "no option `mattr`; select features by arguments of the C compiler, such as `-mavx2`": lambda: anyfn.Target("c -mattr=+avx2"),
+        "no option `mtriple`; select the compiler": lambda: anyfn.Target("c -mtriple=aarch64-linux-gnu"),
+        "no option `keys`; its options are `-mcpu`": lambda: anyfn.Target("c -keys=cpu"),
+        "cannot parse the target: expected a closing quotation mark": lambda: anyfn.Target("c '-O2"),
     }
     for text, function in bad.items():
         with pytest.raises(ValueError) as caught:

@@ -184,6 +184,31 @@ class TestExpressions:
         with pytest.raises(TypeError, match="is not known before the function runs"):
             bool(te.placeholder((tir.var("n"),)).shape[0] == 8)
 
+    def test_comparisons_of_constants_have_a_truth_value(self):
+        x = te.placeholder((8,), name="x")
+        product = x[0] * 2
+        assert product.b == 2 and not product.b != 2.0 and product.b < 2.5 and not product.b >= 3
+        assert tir.const(0.1, "float32") == 0.1 and tir.const(0.1, "float16") == 0.1 and tir.const(1, "bfloat16") == 1
+        assert tir.const(1.0, "float16") == tir.const(1.0001, "float16")  # the same number after rounding
+        assert tir.const(0.5) and not tir.const(0.0) and not tir.const(0) and tir.const(float("nan"))
+        assert tir.isnan(tir.const(float("nan"))) and not tir.isnan(tir.const(1.0))
+        assert tir.const(2**63, "uint64") == 2**63 and tir.const(2**63, "uint64") != 2**63 + 1
+        product = x[0] * x[1]
+        with pytest.raises(TypeError, match=r"use `anyfn.structural_equal\(a, b\)`, where a number is `tir.const\(2, a.dtype\)`"):
+            bool(product.b == 2)
+        assert not anyfn.structural_equal(product.b, tir.const(2, product.b.dtype))
+        with pytest.raises(TypeError, match="`tir.select` instead of `if`$"):
+            bool(product < 2)
+
+    def test_arguments_of_call_nodes_may_be_numbers_and_strings(self):
+        assert str(tir.Call("float32", "exp", [2])) == "exp(2.0)" == str(tir.exp(tir.const(2.0)))
+        assert [arg.dtype for arg in tir.Call("float64", "pow", [0.5, 2]).args] == ["float64", "float64"]
+        i = tir.var("i")
+        call = tir.Call("int32", "call_packed", ["f", i, 3, 0.5, True])
+        assert [type(arg) for arg in call.args] == [tir.StringImm, tir.Var, tir.IntImm, tir.FloatImm, tir.IntImm]
+        with pytest.raises(TypeError, match=r"Expected `Array<.*>` but got `Array whose element 0 is None`, at `args\[0\]`"):
+            tir.Call("float32", "exp", [None])
+
     def test_all_of_uint64(self):
         top = tir.const(2**63, "uint64")
         assert str(top) == "uint64(9223372036854775808)" and int(top) == 2**63 and int(tir.const(2**64 - 1)) == 2**64 - 1
@@ -318,3 +343,26 @@ def test_the_page(capsys, tmp_path, monkeypatch):
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, names)
     assert 'with block("C"):' in capsys.readouterr().out
+
+
+def test_functions_and_numbers_of_numpy_take_expressions():
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: np.exp(np.sin(a[i])) + np.float32(2) * a[i] - np.maximum(a[i], np.float32(0)), name="B")
+    x, y = np.linspace(-1, 1, 4).astype("float32"), np.zeros(4, "float32")
+    anyfn.build([a, b])(x, y)
+    np.testing.assert_allclose(y, np.exp(np.sin(x)) + 2 * x - np.maximum(x, 0), rtol=1e-5)
+    i = tir.var("i")
+    assert str(np.negative(a[i])) == str(-a[i]) and str(np.arcsin(a[i])) == str(tir.asin(a[i]))
+    with pytest.raises(TypeError, match=r"`numpy.cbrt` does not take expressions; use the functions of `anyfn.tir`"):
+        np.cbrt(a[i])
+    with pytest.raises(TypeError, match="declare a `te.placeholder`"):
+        np.ones(3) * a[i]
+
+
+def test_the_function_of_compute_takes_one_index_for_each_dimension():
+    a = te.placeholder((4,), name="A")
+    for function in (lambda i, j: a[i], lambda: a[0]):
+        with pytest.raises(TypeError, match=r"te.compute: the shape has 1 dimensions, .* its parameters are \("):
+            te.compute((4,), function)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        te.compute((4,), lambda i: object() + object())

@@ -112,6 +112,34 @@ def test_a_native_error_tells_the_pass():
 
 
 @pytest.mark.parametrize(
+    "op, args, text",
+    [
+        ("exp", lambda i, x: [i], "expected a floating-point number as argument 0 of `exp`, got int32 (`astype` converts it)"),
+        ("pow", lambda i, x: [x, i], "expected a floating-point number as argument 1 of `pow`, got int32"),
+        ("rsqrt", lambda i, x: [], "`rsqrt` takes 1 argument, got 0"),
+        ("hypot", lambda i, x: [x, x.astype("float64")], "the arguments of `hypot` have different data types"),
+    ],
+)
+def test_a_pass_that_calls_a_function_with_wrong_operands(op, args, text):
+    @transform.prim_func_pass
+    def wrong(func):
+        def call(node):
+            is_product = isinstance(node.a, tir.BufferLoad)
+            return tir.Call("float32", op, args(node.a.indices[0], node.a)) if is_product else node
+
+        return anyfn.structural_map(func, (tir.Mul, call))
+
+    pipeline = transform.default_pipeline()
+    pipeline.insert_before("lower_blocks", wrong)
+    for options in ({"passes": [wrong]}, {"pipeline": pipeline}):
+        with pytest.raises(TypeError) as caught:
+            anyfn.build(square(), **options)
+        message = str(caught.value)
+        assert message.startswith(f"function `f`: {text}") and f": {op}(" in message, message
+        assert caught.value.__notes__ == ["in pass `wrong`"]
+
+
+@pytest.mark.parametrize(
     "result, text",
     [
         (None, "pass `odd` must return a `tir.PrimFunc` but returned `None` (is a `return` missing?)"),

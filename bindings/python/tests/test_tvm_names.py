@@ -64,8 +64,11 @@ def test_ir_modules():
     assert anyfn.structural_equal(anyfn.load_json(anyfn.save_json(both)), both)
     with pytest.raises(TypeError, match=r"immutable; create a new one: tir.IRModule\({\*\*module.functions, 'g': func}\)"):
         module["g"] = g
-    with pytest.raises(KeyError):
-        module["g"]
+    for name, text in (("g", "unknown function 'g'"), ("product", "unknown function 'product'; known are f")):
+        with pytest.raises(KeyError, match=text):
+            module[name]
+    with pytest.raises(KeyError, match="did you mean 'main'"):
+        tir.IRModule({"main": f})["mian"]
     with pytest.raises(TypeError, match="tir.PrimFunc"):
         tir.IRModule({"f": 1})
     with pytest.raises(TypeError):

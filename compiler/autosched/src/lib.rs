@@ -6,7 +6,8 @@
 //! the function is unchanged.
 //!
 //! [`default_schedule`] applies all of these steps. A pipeline applies them in two passes: [`inlined`], then
-//! [`scheduled`].
+//! [`scheduled`]. [`finish`] applies them to the stages that a schedule by hand has not changed, and [`unscheduled`]
+//! lists such stages.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::target::Target;
 use anyfn_schedule::Schedule;
 
-use crate::stage::Stage;
+use crate::stage::{PARALLEL_WORK, Stage};
 
 /// Returns the default schedule of a function for a target. The function must already have been verified, and must not
 /// be scheduled yet.
@@ -41,6 +42,36 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     inline_stages(&mut schedule)?;
     schedule_stages(&mut schedule, target)?;
     Ok(schedule)
+}
+
+/// Completes a schedule for a target: applies the default schedule to the stages that no step has been applied to,
+/// directly or by one of their loops. All other stages remain as they are.
+///
+/// # Errors
+/// Returns `MemoryError` when memory runs out.
+pub fn finish(schedule: &Schedule, target: &Target) -> Result<()> {
+    let mut rest = schedule.copy();
+    rest.fix_touched();
+    inline_stages(&mut rest)?;
+    schedule_stages(&mut rest, target)?;
+    schedule.assign(&rest);
+    Ok(())
+}
+
+/// Returns the names of the costly stages that the default schedule would still change. This is intended for functions
+/// that were scheduled by hand.
+///
+/// # Errors
+/// Returns `ValueError` if several blocks of the function have the same name.
+pub fn unscheduled(func: &Ref<PrimFunc>, target: &Target) -> Result<Vec<String>> {
+    let mut schedule = Schedule::of_verified(func.clone())?;
+    let before = stage::stages(&schedule)?;
+    schedule_stages(&mut schedule, target)?;
+    let after = stage::stages(&schedule)?;
+    let is_left = |stage: &&Stage| {
+        stage.work() >= PARALLEL_WORK && after.iter().all(|unchanged| unchanged.name != stage.name)
+    };
+    Ok(before.iter().filter(is_left).map(|stage| stage.name.clone()).collect())
 }
 
 /// Inlines cheap stages into the stages that use their results.

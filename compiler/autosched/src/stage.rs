@@ -40,7 +40,7 @@ pub(crate) struct Stage {
 }
 
 /// Returns the stages that are not scheduled yet. All their loops are serial, and each loop variable is the
-/// value of one axis.
+/// value of one axis. Stages whose blocks the schedule has fixed are omitted.
 pub(crate) fn stages(schedule: &Schedule) -> Result<Vec<Stage>> {
     let func = schedule.func()?;
     let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else { return Ok(Vec::new()) };
@@ -51,7 +51,7 @@ pub(crate) fn stages(schedule: &Schedule) -> Result<Vec<Stage>> {
         StmtKind::SeqStmt(node) => node.seq.iter().collect(),
         _ => vec![root.block.body.clone()],
     };
-    Ok(stmts.iter().filter_map(Stage::of).collect())
+    Ok(stmts.iter().filter_map(Stage::of).filter(|stage| !schedule.is_fixed(&stage.name)).collect())
 }
 
 impl Stage {

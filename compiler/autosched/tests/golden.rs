@@ -7,7 +7,7 @@ use anyfn_core as _;
 use anyfn_reflect as _;
 
 use anyfn::{Array, DType, Ref, Result};
-use anyfn_autosched::{default_schedule, inlined, scheduled};
+use anyfn_autosched::{default_schedule, finish, inlined, scheduled, unscheduled};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::printer;
 use anyfn_ir::target::Target;
@@ -183,5 +183,54 @@ fn a_scheduled_function_is_not_scheduled_again() -> Result<()> {
         assert!(scheduled(&once, &target(4)).ptr_eq(&once), "{name}");
         assert!(inlined(&once).ptr_eq(&once), "{name}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_schedule_without_steps_is_finished_by_the_default_schedule() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        let schedule = Schedule::new(func.clone())?;
+        finish(&schedule, &target(4))?;
+        assert_eq!(text(&schedule.func()?), scheduled_text(&func, 4)?, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_that_are_scheduled_by_hand_are_left_as_they_are() -> Result<()> {
+    start()?;
+    let schedule = Schedule::new(dense(256)?)?;
+    let loops = schedule.get_loops("C")?;
+    let order = vec![loops[0].clone(), loops[2].clone(), loops[1].clone()];
+    schedule.reorder(order.clone())?;
+    let count = schedule.trace().steps.len();
+    finish(&schedule, &target(4))?;
+    assert!(schedule.trace().steps.len() > count, "the steps of the default schedule are recorded");
+    let loops = schedule.get_loops("C")?;
+    assert!(loops.len() == 3 && loops.iter().zip(&order).all(|(now, before)| now.ptr_eq(before)));
+    assert!(text(&schedule.func()?).contains("parallel("), "the other block is scheduled");
+    // If all blocks are scheduled by hand, nothing is left.
+    let schedule = Schedule::new(dense(256)?)?;
+    for block in ["C", "D"] {
+        schedule.parallel(schedule.get_loops(block)?[0].clone())?;
+    }
+    let before = text(&schedule.func()?);
+    finish(&schedule, &target(4))?;
+    assert_eq!(text(&schedule.func()?), before);
+    Ok(())
+}
+
+#[test]
+fn what_a_schedule_by_hand_leaves_is_listed() -> Result<()> {
+    start()?;
+    let schedule = Schedule::new(dense(256)?)?;
+    assert_eq!(unscheduled(&schedule.func()?, &target(4))?, ["C", "D"]);
+    schedule.parallel(schedule.get_loops("C")?[0].clone())?;
+    assert_eq!(unscheduled(&schedule.func()?, &target(4))?, ["D"]);
+    finish(&schedule, &target(4))?;
+    assert!(unscheduled(&schedule.func()?, &target(4))?.is_empty());
+    let small = Schedule::new(dense(8)?)?;
+    assert!(unscheduled(&small.func()?, &target(4))?.is_empty(), "its work is not worth a note");
     Ok(())
 }

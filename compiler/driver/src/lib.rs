@@ -24,7 +24,7 @@ pub use anyfn_passes as passes;
 pub use anyfn_schedule as schedule;
 pub use anyfn_te as te;
 pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
-pub use lower::lower;
+pub use lower::{lower, notes};
 pub use pipeline::{default_pipeline, pass};
 
 /// Item whose documentation is the compiler guide, so that the Rust example of the guide runs as a doctest.

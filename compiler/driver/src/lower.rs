@@ -5,7 +5,7 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
 
-use crate::default_pipeline;
+use crate::{default_pipeline, target};
 
 /// Lowers the functions of a module to the form that code generators accept. The passes are those of `pipeline`
 /// or of the [default pipeline](default_pipeline). The default pipeline first schedules the functions that are
@@ -23,6 +23,33 @@ pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     // Passes may be written by users, so their output is verified.
     verify_module(&lowered).map_err(|error| pipeline.find_broken(&module).unwrap_or(error))?;
     Ok(lowered)
+}
+
+/// Returns notes about the functions of a module: for each function that was scheduled by hand, the costly blocks
+/// that were left unscheduled and that the default schedule would change. The notes are sorted.
+///
+/// # Errors
+/// Returns the error of [`anyfn_passes::verify`] for an invalid function, or the error of an invalid target.
+pub fn notes(module: &Ref<IRModule>) -> Result<Vec<String>> {
+    let module = small(module)?;
+    verify_module(&module)?;
+    let target = target::of(&module)?;
+    let mut notes = Vec::new();
+    for (name, func) in module.functions.iter() {
+        if func.attrs.get("scheduled")?.is_none() {
+            continue;
+        }
+        let blocks = anyfn_autosched::unscheduled(&func, &target)?;
+        if !blocks.is_empty() {
+            let (noun, verb) = if blocks.len() == 1 { ("block", "is") } else { ("blocks", "are") };
+            let blocks = blocks.join("`, `");
+            notes.push(format!(
+                "function `{name}`: {noun} `{blocks}` {verb} not scheduled; `schedule.finish()` applies the default schedule"
+            ));
+        }
+    }
+    notes.sort();
+    Ok(notes)
 }
 
 /// Introduces variables in a module for values that occur several times in large expressions. The expressions

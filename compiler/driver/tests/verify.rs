@@ -203,6 +203,42 @@ fn wrong_types_and_names() -> Result<()> {
     Ok(())
 }
 
+/// Tests that calls of mathematical functions are checked: the number of arguments, their data types, and that of the
+/// result.
+#[test]
+fn arguments_of_mathematical_functions() -> Result<()> {
+    let func = matmul(8)?;
+    let float = |dtype| ops::float(2.0, dtype).unwrap().into_object();
+    let (single, double) = (float(DType::FLOAT32), float(DType::FLOAT64));
+    let (whole, string) = (ops::i32(2).into_object(), ops::string("text").into_object());
+    let buffer = make::buffer("T", shape(&[8]), DType::FLOAT32).into_object();
+    let wanted = "expected a floating-point number as argument";
+    for (op, args, text) in [
+        ("exp", vec![whole.clone()], format!("{wanted} 0 of `exp`, got int32 (`astype` converts it): exp(2")),
+        ("sigmoid", vec![string], format!("{wanted} 0 of `sigmoid`, got handle")),
+        ("sqrt", vec![buffer], format!("{wanted} 0 of `sqrt`, got `tir.Buffer`")),
+        ("pow", vec![single.clone(), whole], format!("{wanted} 1 of `pow`, got int32")),
+        (
+            "hypot",
+            vec![single.clone(), double.clone()],
+            "the arguments of `hypot` have different data types: float32 and float64".to_owned(),
+        ),
+        ("exp", vec![double], "expected an expression of data type float64, got float32: exp(".to_owned()),
+        ("rsqrt", vec![], "`rsqrt` takes 1 argument, got 0".to_owned()),
+        ("fmod", vec![single.clone()], "`fmod` takes 2 arguments, got 1".to_owned()),
+    ] {
+        let call = ops::call(DType::FLOAT32, op, args);
+        let is_load = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+        refused(&damaged(&func, 1, |expr| is_load(expr).then(|| call.clone())), "TypeError", &text);
+    }
+    for (op, args) in [("exp", vec![single.clone()]), ("copysign", vec![single.clone(), single])] {
+        let call = ops::call(DType::FLOAT32, op, args);
+        let is_load = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+        verify(&damaged(&func, 1, |expr| is_load(expr).then(|| call.clone())))?;
+    }
+    Ok(())
+}
+
 /// Mutator that replaces random expressions and statements.
 struct Wreck {
     random: Random,

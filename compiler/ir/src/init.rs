@@ -1,6 +1,6 @@
 //! Node constructors for other languages. They check their arguments, but do not fold constants.
 
-use anyfn::{DType, ObjectRef, Ref, Result, String, bail, methods};
+use anyfn::{DType, Ref, Result, String, bail, methods};
 
 use crate::buffer::Buffer;
 use crate::expr::{
@@ -8,8 +8,8 @@ use crate::expr::{
     Eq, Expr, FloatImm, FloorDiv, FloorMod, Ge, Gt, IntImm, Le, Let, Lt, Max, Min, Mod, Mul, Ne, Not, Or,
     PrimExpr, ProducerLoad, Ramp, Select, ShiftLeft, ShiftRight, StringImm, Sub, Var,
 };
-use crate::operand::{Operand, exprs};
-use crate::ops::{self, DTypeExt, HANDLE};
+use crate::operand::{Argument, Operand, exprs};
+use crate::ops::{self, DTypeExt, HANDLE, math_arity};
 
 /// Moves the content out of a newly created node that has no other owner.
 macro_rules! only {
@@ -155,10 +155,14 @@ impl Broadcast {
 
 #[methods]
 impl Call {
-    /// Creates a call of a function known to code generators, of a packed function, or of a C function.
+    /// Creates a call of a function known to code generators, of a packed function, or of a C function. A number or a
+    /// string among the arguments becomes a constant. The arguments of a mathematical function such as `exp` have the data
+    /// type of the result, so a number takes that type.
     #[init]
-    fn new(dtype: DType, op: String, args: Vec<ObjectRef>) -> Call {
-        Call { base: PrimExpr { dtype }, op, args: args.into_iter().collect() }
+    fn new(dtype: DType, op: String, args: Vec<Argument>) -> Call {
+        let is_math = math_arity(&op).is_some();
+        let object = |arg: Argument| if is_math { arg.adopted(dtype) } else { arg.into_object() };
+        Call { base: PrimExpr { dtype }, op, args: args.into_iter().map(object).collect() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conversion of function arguments to expressions.
 
 use anyfn::abi::kDLUInt;
-use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result, Schema};
+use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, ObjectRef, Ref, Result, Schema};
 
 use crate::expr::{Expr, IterVar};
 use crate::ops;
@@ -50,6 +50,63 @@ impl IntoAny for Operand {
 
     fn into_any(self) -> Result<Any> {
         self.0.into_any()
+    }
+}
+
+/// Argument of a call that is created as a node. A number converts to a constant, as an [`Operand`] does, and so does a
+/// string. Any other object remains as it is.
+pub struct Argument {
+    object: ObjectRef,
+    is_number: bool,
+}
+
+impl Argument {
+    /// Returns the argument as an object. A number takes the given data type if that type can represent it.
+    #[must_use]
+    pub fn adopted(self, dtype: DType) -> ObjectRef {
+        if !self.is_number {
+            return self.object;
+        }
+        match Expr::try_from_object(self.object) {
+            Ok(number) => ops::adopt(number, dtype).into_object(),
+            Err(object) => object,
+        }
+    }
+
+    /// Returns the argument as an object.
+    #[must_use]
+    pub fn into_object(self) -> ObjectRef {
+        self.object
+    }
+}
+
+impl FromArg for Argument {
+    type Arg<'a> = Argument;
+
+    fn schema() -> Schema {
+        <ObjectRef as FromArg>::schema()
+    }
+
+    fn from_arg(view: &AnyView<'_>) -> Result<Argument, Mismatch> {
+        let is_number = matches!(view.type_key(), "bool" | "int" | "float" | "ffi.BigInt");
+        if let Ok(text) = <&str>::from_arg(view) {
+            return Ok(Argument { object: ops::string(text).into_object(), is_number });
+        }
+        match Operand::from_arg(view) {
+            Ok(Operand(value)) => Ok(Argument { object: value.into_object(), is_number }),
+            Err(mismatch) if is_number => Err(mismatch),
+            Err(_) => ObjectRef::from_arg(view).map(|object| Argument { object, is_number }),
+        }
+    }
+}
+
+impl IntoAny for Argument {
+    fn schema() -> Schema {
+        <ObjectRef as FromArg>::schema()
+    }
+
+    fn into_any(self) -> Result<Any> {
+        Ok(Any::from(self.object))
     }
 }
 

@@ -166,11 +166,43 @@ impl<'a> Parser<'a> {
         match known.filter(|dtype| dtype.to_string() == name) {
             Some(dtype) => Ok(dtype),
             None => {
-                let names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 handle";
-                let hint =
-                    nearest(name, names.split(' ')).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-                self.fail("TypeError", at, &format!("`{name}` is not a data type{hint}"))
+                let hint = self.instead_of_dtype(name);
+                self.fail("TypeError", at, &format!("`{name}` is not a data type; {hint}"))
             }
+        }
+    }
+
+    /// Returns the end of the message for a name that is not a data type: what to write instead. The name has already
+    /// been consumed.
+    fn instead_of_dtype(&self, name: &str) -> String {
+        const NAMES: [&str; 15] = [
+            "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+            "float32", "float64", "bfloat16", "handle", "Buffer",
+        ];
+        if self.is_sign(0, ".")
+            && let Token::Name(member) = self.ahead(1)
+        {
+            match *member {
+                "Buffer" | "handle" => {
+                    return "TVMScript is not supported; declare a buffer as in `A: Buffer((4, 4), float32)`"
+                        .to_owned();
+                }
+                member if is_dtype_name(member) => return format!("write `{member}` without `{name}.`"),
+                _ => {}
+            }
+        }
+        // The runtime accepts further names, such as `f32`.
+        let other = match name {
+            "half" => Some("float16".to_owned()),
+            "double" => Some("float64".to_owned()),
+            _ => name.parse::<DType>().ok().map(|dtype| dtype.to_string()),
+        };
+        let other = other.filter(|other| is_dtype_name(other));
+        match other.or_else(|| nearest(name, NAMES).map(str::to_owned)) {
+            Some(other) => format!("did you mean `{other}`?"),
+            None => "data types are `bool`, `int8` to `int64`, `uint8` to `uint64`, `float16` to `float64`, `bfloat16` and \
+                     `handle`, and vectors such as `float32x4`"
+                .to_owned(),
         }
     }
 

@@ -265,6 +265,19 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ("A[0, 0] = n", "line 2, column 5: an element of `A` is float32 but the value is int32"),
         ("x = 3", "line 2, column 5: declare the data type to name a value, as in `x: float32 = ..`"),
         ("x: flaot32 = 3", "line 2, column 8: `flaot32` is not a data type; did you mean `float32`?"),
+        ("x: f32 = 3.0", "`f32` is not a data type; did you mean `float32`?"),
+        ("x: int = 3", "`int` is not a data type; did you mean `int32`?"),
+        ("x: double = 3.0", "`double` is not a data type; did you mean `float64`?"),
+        ("x: Bufer((4,), float32)", "`Bufer` is not a data type; did you mean `Buffer`?"),
+        (
+            "x: T = 3",
+            "line 2, column 8: `T` is not a data type; data types are `bool`, `int8` to `int64`, `uint8` to `uint64`",
+        ),
+        ("x: T.int32 = 3", "line 2, column 8: `T` is not a data type; write `int32` without `T.`"),
+        (
+            "x: T.Buffer((4,), float32) = 3",
+            "`T` is not a data type; TVMScript is not supported; declare a buffer as in `A: Buffer((4, 4), float32)`",
+        ),
         (
             "for i in rnge(n):\n        pass",
             "expected `range`, `grid`, `parallel`, `vectorized`, `unrolled` or `bind` but got `rnge`",

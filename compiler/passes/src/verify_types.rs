@@ -4,8 +4,8 @@ use anyfn::abi::kDLOpaqueHandle;
 use anyfn::{Array, DType, Ref};
 use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, Expr};
-use anyfn_ir::ops::{DTypeExt, HANDLE};
+use anyfn_ir::expr::{BinaryOp, Call, Expr};
+use anyfn_ir::ops::{DTypeExt, HANDLE, math_arity};
 
 /// Kind and message of the error for an invalid data type.
 pub(crate) type Reason = (&'static str, String);
@@ -58,7 +58,8 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         }
     };
     match ExprKind::of(expr) {
-        ExprKind::Var(_) | ExprKind::Call(_) | ExprKind::Other => Ok(()),
+        ExprKind::Var(_) | ExprKind::Other => Ok(()),
+        ExprKind::Call(node) => math(node)?.map_or(Ok(()), must_be),
         ExprKind::IntImm(node) => {
             let is_integer = (dtype.is_integer() || dtype.is_bool()) && dtype.lanes() == 1;
             if !is_integer || anyfn_ir::ops::int(node.value, dtype).is_err() {
@@ -144,6 +145,32 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
             must_be(node.body.dtype)
         }
     }
+}
+
+/// Checks the arguments of a call of a mathematical function, and returns their common data type, which is that of the
+/// result. Returns `None` for calls of all other functions.
+fn math(node: &Call) -> Result<Option<DType>, Reason> {
+    let (name, Some(expected)) = (&*node.op, math_arity(&node.op)) else { return Ok(None) };
+    if node.args.len() != expected {
+        let noun = if expected == 1 { "argument" } else { "arguments" };
+        return wrong(format!("`{name}` takes {expected} {noun}, got {}", node.args.len()));
+    }
+    let mut common = None;
+    for (place, arg) in node.args.iter().enumerate() {
+        let wanted = "expected a floating-point number as argument";
+        let dtype = match Expr::try_from_object(arg) {
+            Ok(arg) => arg.dtype,
+            Err(other) => return wrong(format!("{wanted} {place} of `{name}`, got `{}`", other.type_key())),
+        };
+        if !dtype.is_float() {
+            return wrong(format!("{wanted} {place} of `{name}`, got {dtype} (`astype` converts it)"));
+        }
+        let first = *common.get_or_insert(dtype);
+        if dtype != first {
+            return wrong(format!("the arguments of `{name}` have different data types: {first} and {dtype}"));
+        }
+    }
+    Ok(common)
 }
 
 /// Returns the vector type with the element type `dtype` and the given number of lanes.

@@ -29,7 +29,8 @@ mod threads;
 mod trace;
 mod tree;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Any, Array, DType, Object, PackedFunc, Ref, Result, String, bail, methods};
 use anyfn_ir::expr::{Expr, Var};
@@ -58,6 +59,8 @@ struct ScheduleState {
     steps: Vec<Step>,
     /// Loop variables, indexed by the numbers of their loops in the trace.
     loops: Vec<Ref<Var>>,
+    /// Names of the blocks that [`Schedule::fix_touched`] has fixed.
+    fixed: Arc<HashSet<std::string::String>>,
 }
 
 type Loop = Ref<Var>;
@@ -86,7 +89,39 @@ impl Schedule {
                 "several blocks have the name `{name}`; the blocks of a schedule must have unique names"
             );
         }
-        Ok(Schedule { state: Mutex::new(ScheduleState { func, steps: Vec::new(), loops: Vec::new() }) })
+        let (steps, loops, fixed) = (Vec::new(), Vec::new(), Arc::default());
+        Ok(Schedule { state: Mutex::new(ScheduleState { func, steps, loops, fixed }) })
+    }
+
+    /// Fixes the blocks that steps have been applied to, directly or by a loop around the block. The default schedule
+    /// does not change fixed blocks. Steps that only return loops do not count.
+    pub fn fix_touched(&self) {
+        let mut state = self.state();
+        let steps = || state.steps.iter().filter(|step| &*step.name != "get_loops");
+        let mut fixed: HashSet<std::string::String> =
+            steps().filter_map(|step| step.block.as_ref().map(|name| name.to_string())).collect();
+        let known = |number: i64| state.loops.get(usize::try_from(number).ok()?).map(tree::address);
+        let loops: HashSet<usize> =
+            steps().flat_map(|step| step.loops.iter().filter_map(known).collect::<Vec<_>>()).collect();
+        for place in tree::blocks(&state.func.body) {
+            if place.loops.iter().any(|node| loops.contains(&tree::address(&node.loop_var))) {
+                fixed.insert(place.block().name.to_string());
+            }
+        }
+        state.fixed = Arc::new(fixed);
+    }
+
+    /// Returns true if [`Schedule::fix_touched`] has fixed the block called `block`.
+    #[must_use]
+    pub fn is_fixed(&self, block: &str) -> bool {
+        self.state().fixed.contains(block)
+    }
+
+    /// Takes over the function and the steps of a schedule that began as a copy of this one.
+    pub fn assign(&self, other: &Schedule) {
+        let ScheduleState { func, steps, loops, .. } = other.state().clone();
+        let mut state = self.state();
+        (state.func, state.steps, state.loops) = (func, steps, loops);
     }
 
     /// Returns `given` if it is an index map. Otherwise, calls `given` with the indices of `buffer`, and

@@ -143,8 +143,8 @@ impl Module {
         crate::global!("ffi.ModuleGetFile")?.call((self,))?.get::<Option<crate::String>>()
     }
 
-    /// Creates the error for a missing function. The message contains the file and the most similar function
-    /// name.
+    /// Creates the error for a missing function. The message contains the file, the most similar function name and
+    /// the first function names.
     #[doc(hidden)]
     #[cold]
     pub fn missing(&self, name: &str) -> Error {
@@ -156,11 +156,16 @@ impl Module {
             self.function_names().map(|names| names.iter().map(|name| StdString::from(&*name)).collect());
         let near = nearest(name, names.iter().flatten().map(StdString::as_str));
         let hint = match (near, names.as_deref(), self.kind().as_deref()) {
-            (Some(near), ..) => format!("; did you mean `{near}`?"),
+            (Some(near), Ok([_]), _) => format!("; did you mean `{near}`?"),
+            (Some(near), Ok(names), _) => {
+                format!("; did you mean `{near}`? Its functions are {}", listed(names))
+            }
             (None, Ok([]), Ok("library")) => {
                 StdString::from("; the library exports no functions (no symbols `__tvm_ffi_NAME`)")
             }
-            _ => StdString::new(),
+            (None, Ok([]) | Err(_), _) | (Some(_), Err(_), _) => StdString::new(),
+            (None, Ok([only]), _) => format!("; its only function is `{}`", shorten(only)),
+            (None, Ok(names), _) => format!("; its functions are {}", listed(names)),
         };
         let name = shorten(name);
         Error::untraced("AttributeError", &format!("{of} has no function `{name}`{hint}"))
@@ -257,6 +262,23 @@ impl Module {
     pub fn try_from_object(object: ObjectRef) -> Result<Module, ObjectRef> {
         if is_instance(object.type_index(), kTVMFFIModule) { Ok(Module(object)) } else { Err(object) }
     }
+}
+
+/// Returns the first names of functions as a list for messages, followed by the number of the others.
+fn listed(names: &[StdString]) -> StdString {
+    /// Maximum number of functions that a message lists.
+    const MOST: usize = 10;
+    let (first, others) = names.split_at(names.len().min(MOST));
+    let mut list = StdString::new();
+    for (place, name) in first.iter().enumerate() {
+        list.push_str(if place == 0 { "`" } else { ", `" });
+        list.push_str(&shorten(name));
+        list.push('`');
+    }
+    if !others.is_empty() {
+        list.push_str(&format!(", ... and {} more", others.len()));
+    }
+    list
 }
 
 impl fmt::Debug for Module {

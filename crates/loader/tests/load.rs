@@ -93,7 +93,24 @@ fn a_missing_function_is_none_or_an_error() {
     let Some(path) = saxpy("missing") else { return };
     let module = load(&path).unwrap();
     assert!(module.find_function_with_imports("nothing").unwrap().is_none());
-    fails(module.get_function("nothing"), "AttributeError", "nothing");
+    fails(
+        module.get_function("nothing"),
+        "AttributeError",
+        "has no function `nothing`; its functions are `call_back`, `call_global`, `saxpy`",
+    );
+    fails(
+        module.get_function("saxpi"),
+        "AttributeError",
+        "has no function `saxpi`; did you mean `saxpy`? Its functions are `call_back`, `call_global`, `saxpy`",
+    );
+    // A message lists only the first functions.
+    let many: String = (10..22).map(|n| format!("int __tvm_ffi_f{n}(void) {{ return 0; }}\n")).collect();
+    let Some(path) = compile("missing_of_many", &many, &[]) else { return };
+    let names: Vec<String> = (10..20).map(|n| format!("`f{n}`")).collect();
+    let message = format!("has no function `another`; its functions are {}, ... and 2 more", names.join(", "));
+    fails(load(&path).unwrap().get_function("another"), "AttributeError", &message);
+    let Some(path) = compile("missing_of_one", "int __tvm_ffi_one(void) { return 0; }", &[]) else { return };
+    fails(load(&path).unwrap().get_function("absent"), "AttributeError", "; its only function is `one`");
     // Names of data symbols are not functions.
     assert!(module.find_function("_library_ctx").unwrap().is_none());
     assert!(module.find_function("a\0b").unwrap().is_none());

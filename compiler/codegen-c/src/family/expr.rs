@@ -6,11 +6,10 @@ use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Call, Expr, PrimExpr};
 use anyfn_ir::kind::as_int;
-use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::ops::{DTypeExt, math_arity};
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, make, packed, printer};
 
-use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Message, Operation};
 
@@ -219,7 +218,7 @@ impl<D: Dialect> Body<'_, D> {
             bail!("TypeError", "cannot generate {1} code for `{0}` of {dtype}", node.op, D::NAME);
         }
         let name = &*node.op;
-        if arity(name).is_none() {
+        if math_arity(name).is_none() {
             bail!("ValueError", "cannot generate {} code for a call of function `{name}`", D::NAME);
         }
         let mut args = Vec::new();

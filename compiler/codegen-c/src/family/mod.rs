@@ -15,7 +15,7 @@ pub(crate) use body::{Body, known_size, uses};
 pub(crate) use dialect::{Dialect, Operation};
 pub(crate) use expr::is_shift_of;
 pub(crate) use interface::{Interface, Param, address};
-pub(crate) use math::{MATH, MATH_OF_TWO};
+pub(crate) use math::MATH;
 pub(crate) use module::module;
 pub(crate) use names::Names;
 pub(crate) use text::{Literal, Message, Part, Symbol};

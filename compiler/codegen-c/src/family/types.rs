@@ -8,12 +8,11 @@ use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, StringImm, Var};
 use anyfn_ir::func::PrimFunc;
-use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::ops::{DTypeExt, math_arity};
 use anyfn_ir::printer;
 use anyfn_ir::visit::Visitor;
 
 use crate::family::Dialect;
-use crate::family::math::arity;
 
 /// Returns the name of the type that represents a scalar data type in the dialect.
 ///
@@ -109,7 +108,7 @@ pub(crate) fn check_types<D: Dialect>(func: &PrimFunc) -> Result<()> {
 
 /// Checks the arguments of a call of a mathematical function. Accepts calls of all other functions.
 fn check_call(node: &Call) -> Result<()> {
-    let (name, Some(expected)) = (&*node.op, arity(&node.op)) else { return Ok(()) };
+    let (name, Some(expected)) = (&*node.op, math_arity(&node.op)) else { return Ok(()) };
     if node.args.len() != expected {
         bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
     }

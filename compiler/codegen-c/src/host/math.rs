@@ -2,8 +2,9 @@
 //! vectors.
 
 use anyfn::{DType, Result};
+use anyfn_ir::ops::MATH_OF_TWO;
 
-use crate::family::{Body, MATH, MATH_OF_TWO, int_of};
+use crate::family::{Body, MATH, int_of};
 use crate::host::{Host, c_type};
 
 /// Returns an expression that calls a mathematical function of the C library or the prelude.

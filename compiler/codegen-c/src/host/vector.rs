@@ -10,12 +10,12 @@ use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::kind::is_int;
-use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::ops::{DTypeExt, MATH_OF_TWO};
 use anyfn_ir::stmt::BufferStore;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, make};
 
-use crate::family::{Body, MATH_OF_TWO, check_wide, int_of, is_shift_of, uint_of};
+use crate::family::{Body, check_wide, int_of, is_shift_of, uint_of};
 use crate::host::options::CodegenOptions;
 use crate::host::registers::{Registers, known_place};
 use crate::host::{Host, c_type};

@@ -66,6 +66,13 @@ fn export(module: Module, path: &str) -> Result<()> {
     crate::export(&module, Path::new(path))
 }
 
+/// Returns notes about the functions of a module: for each function that was scheduled by hand, the costly blocks
+/// that were left unscheduled and that the default schedule would change.
+#[register("compiler.notes", blocking)]
+fn notes(module: Ref<IRModule>, #[default(None)] target: Option<AsTarget>) -> Result<Vec<String>> {
+    crate::notes(&with_target(module, target)?)
+}
+
 fn with_target(module: Ref<IRModule>, target: Option<AsTarget>) -> Result<Ref<IRModule>> {
     match target {
         Some(target) => Target::put(&target.0?, &module),

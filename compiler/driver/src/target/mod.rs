@@ -34,15 +34,18 @@ pub fn host() -> Result<Ref<Target>> {
     make("c", TargetOptions::default()).map(Ref::new)
 }
 
-/// Creates a target of the given kind.
+/// Creates a target of the given kind, which may be followed by options, as in `c -mcpu=x86-64-v3 -O2`: `-mcpu`, `-cc`,
+/// `-num-cores` and `-vector-bytes` are those of [`TargetOptions`], and all others are arguments of the C compiler.
 ///
 /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
 /// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
 ///
 /// # Errors
-/// Returns `ValueError` for an invalid option, and for an unknown kind or processor. Returns `RuntimeError` if the
-/// compiler must be run and cannot be started.
+/// Returns `ValueError` for an invalid option, for one that is given twice, and for an unknown kind or processor. Returns
+/// `RuntimeError` if the compiler must be run and cannot be started.
 pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
+    let (kind, options) = with_options_of(kind, options)?;
+    let kind = kind.as_str();
     Target::check_kind(kind)?;
     if Target::FOR_TESTS.contains(&kind) {
         return without_compiler(kind, &options);
@@ -76,6 +79,73 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         cc: cc.as_str().into(),
         options: options.options.iter().map(|option| String::from(option.as_str())).collect(),
     })
+}
+
+/// Parses a target kind that may be followed by options. Returns the kind, and `options` with the parsed options added.
+fn with_options_of(text: &str, mut options: TargetOptions) -> Result<(std::string::String, TargetOptions)> {
+    if !text.contains(char::is_whitespace) {
+        return Ok((text.to_owned(), options));
+    }
+    let words = match anyfn_command::words(text) {
+        Ok(words) => words,
+        Err(incomplete) => bail!("ValueError", "cannot parse the target: {incomplete}"),
+    };
+    let mut words = words.into_iter();
+    let kind = words.next().unwrap_or_default();
+    let mut arguments = Vec::new();
+    for word in words {
+        let Some(option) = word.strip_prefix('-') else {
+            bail!(
+                "ValueError",
+                "cannot parse the target `{text}`: expected an option such as `-mcpu=x86-64-v3`, got `{word}`"
+            )
+        };
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        match (name.trim_start_matches('-'), value) {
+            ("mcpu", Some(value)) => once("mcpu", &mut options.mcpu, value.to_owned())?,
+            ("cc", Some(value)) => once("cc", &mut options.cc, value.to_owned())?,
+            ("num-cores" | "num_cores", Some(value)) => {
+                once("num_cores", &mut options.num_cores, number("num_cores", value)?)?;
+            }
+            ("vector-bytes" | "vector_bytes", Some(value)) => {
+                once("vector_bytes", &mut options.vector_bytes, number("vector_bytes", value)?)?;
+            }
+            ("mattr", _) => bail!(
+                "ValueError",
+                "a target has no option `mattr`; select features by arguments of the C compiler, such as `-mavx2`"
+            ),
+            ("mtriple", _) => bail!(
+                "ValueError",
+                "a target has no option `mtriple`; select the compiler of the other machine, as in \
+                 `-cc=aarch64-linux-gnu-gcc`"
+            ),
+            (name @ ("keys" | "libs" | "device" | "model" | "host" | "runtime" | "system-lib"), _) => bail!(
+                "ValueError",
+                "a target has no option `{name}`; its options are `-mcpu`, `-cc`, `-num-cores`, `-vector-bytes` and \
+                 arguments of the C compiler"
+            ),
+            _ => arguments.push(word.clone()),
+        }
+    }
+    arguments.append(&mut options.options);
+    options.options = arguments;
+    Ok((kind, options))
+}
+
+/// Sets an option of a target, or returns an error if the option has already been set.
+fn once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<()> {
+    if option.replace(value).is_some() {
+        bail!("ValueError", "option `{name}` of a target is given twice");
+    }
+    Ok(())
+}
+
+/// Parses an option of a target whose value is a number.
+fn number(name: &str, value: &str) -> Result<i64> {
+    match value.parse() {
+        Ok(number) => Ok(number),
+        Err(_) => bail!("ValueError", "option `{name}` of a target: expected an integer, got `{value}`"),
+    }
 }
 
 /// Creates a target of a kind for which no compiler exists, such as `null`. Returns an error if an option is
@@ -121,7 +191,7 @@ pub(crate) fn processor(target: &Target) -> &'static str {
 impl TargetOptions {
     /// Creates a target, which consists of the processor for which code is generated and the command `cc`
     /// that compiles the code. Omitted arguments are derived from this machine, or from the machine that the
-    /// compiler targets.
+    /// compiler targets. The options may follow the kind in one string, such as `c -mcpu=x86-64-v3 -O2`.
     #[init]
     #[blocking]
     #[name = "new"]
@@ -140,8 +210,8 @@ impl TargetOptions {
     }
 }
 
-/// Target as a function argument: a target object, a target kind, or a map of options. Holds an error if the
-/// target is invalid or if its detection was interrupted.
+/// Target as a function argument: a target object, a target kind with or without options, or a map of options. Holds
+/// an error if the target is invalid or if its detection was interrupted.
 pub(crate) struct AsTarget(pub(crate) Result<Ref<Target>>);
 
 impl FromArg for AsTarget {

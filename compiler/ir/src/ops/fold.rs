@@ -2,7 +2,7 @@
 
 use anyfn::DType;
 use anyfn::Ref;
-use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
 
 use crate::expr::{BinaryOp, Expr, FloatImm, IntImm, PrimExpr, is_unsigned_64};
 use crate::kind::ExprKind;
@@ -103,7 +103,7 @@ pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
         return floats(op, a, b);
     }
     if let (Some(x), Some(y)) = (constant(a), constant(b))
-        && (!is_unsigned_64(dtype) || (x >= 0 && y >= 0))
+        && (!is_unsigned_64(dtype) || (x >= 0 && y >= 0) || matches!(op, BinaryOp::Eq | BinaryOp::Ne))
     {
         return ints(op, x, y, dtype);
     }
@@ -180,6 +180,9 @@ pub(crate) fn floor_div(x: i64, y: i64) -> Option<i64> {
 fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let (x, y) = (float_constant(a)?, float_constant(b)?);
     let dtype = a.dtype;
+    if op.is_comparison() {
+        return comparison(op, x, y, dtype);
+    }
     if dtype.0.code != kDLFloat {
         return None;
     }
@@ -196,6 +199,24 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
         BinaryOp::Div => narrow(|x, y| x / y, |x, y| x / y),
         _ => None,
     }
+}
+
+/// Folds a comparison of two numbers that are constants of the floating-point type `dtype`.
+fn comparison(op: BinaryOp, x: f64, y: f64, dtype: DType) -> Option<Expr> {
+    if !matches!((dtype.0.code, dtype.0.bits), (kDLFloat, 16 | 32 | 64) | (kDLBfloat, 16)) {
+        return None;
+    }
+    let (x, y) = (ops::rounded(x, dtype), ops::rounded(y, dtype));
+    let holds = match op {
+        BinaryOp::Eq => x == y,
+        BinaryOp::Ne => x != y,
+        BinaryOp::Lt => x < y,
+        BinaryOp::Le => x <= y,
+        BinaryOp::Gt => x > y,
+        BinaryOp::Ge => x >= y,
+        _ => return None,
+    };
+    truth(holds, dtype.lanes())
 }
 
 /// Folds an operation whose result follows from a constant operand, as in `x + 0`, or from identical

@@ -641,6 +641,19 @@ pub const MATH: &[&str] = &[
     "round", "erf", "fabs", "pow", "atan2", "fmod", "hypot", "copysign",
 ];
 
+/// Names of the functions in [`MATH`] that take two arguments. The others take one.
+pub const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
+
+/// Returns the number of arguments of a mathematical function, or `None` if [`MATH`] does not contain its name.
+#[must_use]
+pub fn math_arity(name: &str) -> Option<usize> {
+    match name {
+        _ if MATH_OF_TWO.contains(&name) => Some(2),
+        _ if MATH.contains(&name) => Some(1),
+        _ => None,
+    }
+}
+
 /// Creates a call of a mathematical function. The data type of the result is that of the first argument.
 ///
 /// # Errors
