@@ -43,6 +43,8 @@ TARGETS = {
 }
 # The targets that a wheel contains.
 PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
+# Folders of the package that exist only in a wheel: copies of folders of the source tree.
+COPIED = {"include": ROOT / "bindings/c/include", "templates": ROOT / "crates/cli/templates"}
 
 # --- Building --------------------------------------------------------------------------------------------------------
 
@@ -222,6 +224,10 @@ def pack(folder, libraries):
     """Packs a wheel of the package with ``libraries``, a dict from path to built file. Returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
+    for name, source in COPIED.items():
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                files[f"{PACKAGE.name}/{name}/{path.relative_to(source).as_posix()}"] = path.read_bytes()
     for target, library in libraries.items():
         files[target.relative_to(HERE).as_posix()] = library.read_bytes()
     return write_wheel(folder, wheel_tag(libraries.values()), files)

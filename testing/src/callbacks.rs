@@ -93,7 +93,7 @@ fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
                     i,
                     scope.spawn({
                         let f = &f;
-                        move || f.call((i,))?.get::<i64>()
+                        move || f.call_to::<i64>((i,))
                     }),
                 )
             })

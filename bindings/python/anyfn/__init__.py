@@ -34,7 +34,8 @@ Contents:
                     compiles for a Target; lower and source return the lowered IR and the generated source
     development     the module anyfn.debug, which groups leak detection, measurement, diagnosis and inspection of libraries
     Apache TVM      the module anyfn.nd (names for tensors); docs/coming-from-tvm.md compares both interfaces
-    commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
+    plugins         get_include (folder of the C headers)
+    commands        anyfn call, inspect, stubs, bundle, new, config, rpc, doctor and version; also python -m anyfn
 
 Importing this package loads the packaged runtime and has no other effect: it imports no other library, starts no thread
 and installs no signal handler.
@@ -101,6 +102,7 @@ from ._structural import (
     structural_hash,
 )
 from ._compiler import build, lower, source
+from ._config import get_include
 from ._async import check_signals, set_async_threads
 from ._measure import doctor, profile, time_evaluator
 from ._threads import num_threads, set_num_threads, set_parallel_launcher
@@ -119,7 +121,8 @@ from . import _ffi, _setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import debug as debug, nd as nd, rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
+    from . import debug as debug, nd as nd, rpc as rpc, te as te, tir as tir, transform as transform
+    from . import types as types, typing as typing
     from .tir import Target as Target
 
 __version__ = _core.VERSION
@@ -165,6 +168,7 @@ __all__ = [
     "full",
     "get_first_structural_mismatch",
     "get_global_func",
+    "get_include",
     "inspect_library",
     "json_metadata",
     "list_global_func_names",
@@ -215,7 +219,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     # Imported on first use, which keeps importing the package cheap. Not in `__all__` either.
-    _LAZY_MODULES = ("debug", "nd", "rpc", "te", "tir", "transform", "typing")
+    _LAZY_MODULES = ("debug", "nd", "rpc", "te", "tir", "transform", "types", "typing")
 
     def __getattr__(name):
         if name in _LAZY_MODULES:

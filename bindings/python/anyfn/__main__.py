@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from . import Module, __version__, _serve, bundle, inspect_library, load_module, make_module
+from . import Module, __version__, _call, _config, _new, _serve, bundle, get_global_func, inspect_library, load_module, make_module
 
 
 class _Failed(Exception):
@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         "registry",
         parents=[common],
         help="stubs of the global functions",
-        description="Writes stubs of the global functions. Dots in names separate modules: `testing.add` is `add` in "
-        "testing.pyi.",
+        description="Writes stubs of the global functions, and of the native types to which they refer. Dots in names "
+        "separate modules: `testing.add` is `add` in testing.pyi. Stubs of native types in the same folder are kept.",
         epilog="example: anyfn stubs registry --load libkernels.so --prefix kernels. -o typings",
     )
     registry.add_argument("--prefix", default="", help="only functions whose names have this prefix, such as `testing.`")
@@ -73,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         help="stubs of the classes of native types",
         description="Writes stubs of native object types, with their fields, constructors and methods. Dots in keys separate "
-        "modules: `my.ir.Add` is the class `Add` in my/ir.pyi. With --runtime, the classes can be imported.",
+        "modules: `my.ir.Add` is the class `Add` in my/ir.pyi. With --runtime, the classes can be imported. Stubs of global "
+        "functions in the same folder are kept.",
         epilog="example: anyfn stubs types --load libir.so --prefix ir. -o typings",
     )
     types.add_argument("--prefix", default="", help="only types whose keys have this prefix, such as `testing.`")
@@ -99,7 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("files", metavar="FILE", nargs="+", help="library to inspect")
     inspect.add_argument("--json", action="store_true", help="print one JSON object for each file")
+    _call.add_parser(commands)
     _add_bundle(commands)
+    _new.add_parser(commands)
+    _config.add_parser(commands)
     _serve.add_parser(commands)
     doctor = commands.add_parser(
         "doctor",
@@ -108,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         "Reports why the rest does not work and how to fix it. The exit code is 1 if something that should work does not.",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
+    commands.add_parser("version", help="print the versions of this package and of its ABI")
     return parser
 
 
@@ -150,8 +155,11 @@ def main(args: Optional[Sequence[str]] = None) -> int:
             code = _inspect(options.files, options.json)
         elif options.command == "doctor":
             code = _doctor(options.json)
-        elif options.command == "rpc":
-            code = _rpc(options)
+        elif options.command == "version":
+            print(f"anyfn {__version__} (ABI {get_global_func('anyfn.abi_version')()})")
+            code = 0
+        elif options.command in _RUN:
+            code = _run(options)
         else:
             code = _bundle(options) if options.command == "bundle" else _stubs(options)
         sys.stdout.flush()
@@ -193,11 +201,17 @@ def _doctor(as_json: bool) -> int:
     return 0 if found.ok else 1
 
 
-def _rpc(options: argparse.Namespace) -> int:
+# Commands that modules of their own implement.
+_RUN = {"call": _call.run, "config": _config.run, "new": _new.run, "rpc": _serve.run}
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
-        return _serve.run(options)
-    except (RuntimeError, ValueError, OSError, ImportError) as error:
-        print(f"anyfn rpc: {error}", file=sys.stderr)
+        return _RUN[options.command](options)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OSError, ImportError) as error:
+        # The called function may be in any language, so its error is shown with its kind.
+        kind = f"{type(error).__name__}: " if options.command == "call" else ""
+        print(f"anyfn {options.command}: {kind}{error}", file=sys.stderr)
         return 1
 
 
@@ -300,9 +314,9 @@ def _stubs(options: argparse.Namespace) -> int:
             what = f"no global function has a name that begins with {options.prefix!r}"
             raise _Failed(f"{what}; load its library with --load")
     elif options.kind == "types":
-        files = _stubs.types_files(options.prefix, options.output or "", options.runtime)
+        files = _stubs.types_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:
-            what = f"no native type with fields or methods has a key that begins with {options.prefix!r}"
+            what = f"no native type has a key that begins with {options.prefix!r}"
             raise _Failed(f"{what}; load its library with --load, or import its module with --import")
     else:
         files = _module_files(options, loaded)
@@ -310,10 +324,13 @@ def _stubs(options: argparse.Namespace) -> int:
         texts = (f"# {path}\n{text}" if len(files) > 1 else text for path, text in files.items())
         print("\n".join(texts), end="")
         return 0
+    outdated = [] if options.kind == "module" else _stubs.outdated(files)
     if options.check:
-        return _check(files)
+        return _check(files, outdated)
     for path, text in files.items():
         _write(path, text)
+    for path in outdated:
+        os.remove(path)
     return 0
 
 
@@ -370,9 +387,11 @@ def _write(path: str, text: str) -> None:
     print(path)
 
 
-def _check(files: dict[str, str]) -> int:
+def _check(files: dict[str, str], outdated: list[str]) -> int:
     """Compares files with their expected text and prints the differences; returns the exit code, 0 or 1."""
-    code = 0
+    code = 1 if outdated else 0
+    for path in outdated:
+        print(f"{path}: replaced by a package of the same name")
     for path, text in files.items():
         try:
             with open(path, encoding="utf-8", newline="") as file:

@@ -119,7 +119,7 @@ def field(
     if default is not _MISSING and default_factory is not _MISSING:
         raise TypeError("a field has a default or a default_factory, not both")
     if default_factory is not _MISSING and not callable(default_factory):
-        raise TypeError(f"expected a function as default_factory but got {type(default_factory).__name__}")
+        raise TypeError(f"field: expected a function as default_factory but got {type(default_factory).__name__}")
     flags = _one_of("structural", structural, _FIELD_STRUCTURAL)
     for goes, flag in ((init, _INIT_OFF), (repr, _REPR_OFF), (compare, _COMPARE_OFF)):
         flags |= 0 if goes else flag
@@ -212,14 +212,14 @@ def object(
     if isinstance(key, type):
         return define(key)
     if not (key is None or isinstance(key, str)):
-        raise TypeError(f"expected the key of a type but got {type(key).__name__}")
+        raise TypeError(f"object: expected the key of a type but got {type(key).__name__}")
     return define
 
 
 def _define(cls, key, frozen, kw_only, structural):
     if not (isinstance(cls, type) and issubclass(cls, _core.Object)):
         what = cls.__name__ if isinstance(cls, type) else type(cls).__name__
-        raise TypeError(f"expected a class derived from anyfn.Object but got {what}")
+        raise TypeError(f"object: expected a class derived from anyfn.Object but got {what}")
     if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
         raise TypeError(f"cannot define {cls.__name__}: it derives from the class of a built-in type")
     if "__constructor__" in cls.__dict__:

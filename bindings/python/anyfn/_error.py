@@ -69,8 +69,13 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def argument(self) -> "Union[str, int, None]":
-        """Name of the wrong argument, its index if it has no name, or None."""
+        """Name of the wrong argument, its index if it has no name, ``result`` for a result, or None."""
         return self._detail("argument")
+
+    @property
+    def caller(self) -> "Optional[str]":
+        """Name of the function that called ``function``, if the error is about its result; otherwise None."""
+        return self._detail("caller")
 
     @property
     def path(self) -> "Optional[str]":
@@ -99,7 +104,7 @@ class ErrorObject(_core.BuiltinObject):
         return f"<anyfn.ErrorObject {self.kind}: {self.message}>"
 
 
-_DETAIL = ("function", "argument", "path", "expected", "got")
+_DETAIL = ("function", "argument", "caller", "path", "expected", "got")
 
 _known = {"InternalError": InternalError, "Error": Error}
 
@@ -146,12 +151,12 @@ def register_error(
     if isinstance(kind, type):
         return register_error(kind.__name__, kind)
     if not isinstance(kind, str):
-        raise TypeError(f"expected the name of a kind of error but got {type(kind).__name__}")
+        raise TypeError(f"register_error: expected the name of a kind of error but got {type(kind).__name__}")
 
     def register(cls):
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             shown = cls.__name__ if isinstance(cls, type) else type(cls).__name__
-            raise TypeError(f"expected an exception class but got {shown}")
+            raise TypeError(f"register_error: expected an exception class but got {shown}")
         _core.register_error_class(str(kind), cls)
         return cls
 

@@ -57,7 +57,7 @@ def register_object(
     def register(cls):
         if not (isinstance(cls, type) and issubclass(cls, _core.Object)):
             what = cls.__name__ if isinstance(cls, type) else type(cls).__name__
-            raise TypeError(f"expected a class derived from anyfn.Object but got {what}")
+            raise TypeError(f"register_object: expected a class derived from anyfn.Object but got {what}")
         key = type_key if isinstance(type_key, str) else cls.__name__
         index = _core.type_index(key)
         if index is None:
@@ -71,7 +71,7 @@ def register_object(
             made_by = _core.get_global_func(made_by, False)
         if made_by is not None:
             if not callable(made_by):
-                raise TypeError(f"expected a function or its name as constructor but got {type(made_by).__name__}")
+                raise TypeError(f"register_object: expected a function or its name as constructor but got {type(made_by).__name__}")
             if not isinstance(made_by, _core.PackedFunc):
                 made_by = staticmethod(made_by)
             cls.__constructor__ = made_by
@@ -85,7 +85,7 @@ def register_object(
     if isinstance(type_key, type):
         return register(type_key)
     if not (type_key is None or isinstance(type_key, str)):
-        raise TypeError(f"expected the key of a type but got {type(type_key).__name__}")
+        raise TypeError(f"register_object: expected the key of a type but got {type(type_key).__name__}")
     return register
 
 

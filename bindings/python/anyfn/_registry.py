@@ -8,7 +8,12 @@ from ._core import PackedFunc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Literal, Optional, Union, overload
+    from typing import Any, Literal, Optional, TypeVar, Union, overload
+
+    from typing_extensions import ParamSpec
+
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
 
 if TYPE_CHECKING:
 
@@ -31,11 +36,13 @@ if TYPE_CHECKING:
     @overload
     def register_func(
         func_name: Optional[str] = None, f: None = None, override: bool = False
-    ) -> Callable[[Callable[..., Any]], PackedFunc]: ...
+    ) -> Callable[[Callable[_P, _R]], PackedFunc[_P, _R]]: ...
     @overload
-    def register_func(func_name: str, f: Callable[..., Any], override: bool = False) -> PackedFunc: ...
+    def register_func(func_name: str, f: Callable[_P, _R], override: bool = False) -> PackedFunc[_P, _R]: ...
     @overload
-    def register_func(func_name: Callable[..., Any], f: None = None, override: bool = False) -> PackedFunc: ...
+    def register_func(
+        func_name: Callable[_P, _R], f: None = None, override: bool = False
+    ) -> PackedFunc[_P, _R]: ...
 
 
 def register_func(
@@ -46,8 +53,8 @@ def register_func(
     """Registers a Python function under a global name.
 
     Can be used as a decorator, with or without a name; the default is the function's own name. Returns the function as a
-    PackedFunc. The registry holds the function until ``remove_global_func`` removes it. Raises ``RuntimeError`` if the
-    name is taken and ``override`` is false.
+    PackedFunc, which has the same signature for type checkers. The registry holds the function until
+    ``remove_global_func`` removes it. Raises ``RuntimeError`` if the name is taken and ``override`` is false.
 
     >>> @register_func("doc.greet", override=True)
     ... def greet(name):
@@ -63,7 +70,7 @@ def register_func(
     def register(func):
         packed = func if isinstance(func, PackedFunc) else convert(func)
         if not isinstance(packed, PackedFunc):
-            raise TypeError(f"expected a callable but got {type(func).__name__}")
+            raise TypeError(f"register_func: expected a callable but got {type(func).__name__}")
         _core.set_global_func(func.__name__ if func_name is None else func_name, packed, override)
         return packed
 

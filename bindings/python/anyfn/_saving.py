@@ -152,7 +152,7 @@ def _classes_of(text):
         index = _core.type_index(key)
         if index is not None and index >= 128:
             cls = _core.registered_class(index)
-            if cls is not _core.Object and cls.__module__ != "anyfn":
+            if cls is not _core.Object and cls.__module__ not in ("anyfn", "anyfn.types"):
                 classes.append(cls)
     return tuple(classes)
 

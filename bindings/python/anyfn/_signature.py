@@ -190,7 +190,13 @@ def _text_without_types(func):
 
 
 def _attribute(func, name):
-    """Computes the attribute ``name`` of a function on access; called from native code if the attribute has not been set."""
+    """Computes the attribute ``name`` of a function on access; called from native code if the attribute has not been set.
+
+    For ``__source__``, the function is the Python callable itself, and the result is a line of a traceback, or None.
+    """
+    if name == "__source__":
+        source = _source(func)
+        return source and f'File "{source["file"]}", line {source["line"]}, in {source["name"].rpartition(".")[2]}'
     if name == "__qualname__":
         python = _core.python_callable(func)
         return getattr(python, name, func.__name__) if python is not None else func.__name__
@@ -290,12 +296,15 @@ def _schema(annotation):
             return {"type": _SCHEMAS[annotation]}
     except TypeError:
         pass
+    if isinstance(annotation, type) and issubclass(annotation, _core.Object):
+        known = _core.type_of_class(annotation)
+        return {"type": "Any" if known is None else known[1]}
     origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
     if getattr(origin, "_name", "") == "Union" or type(annotation).__name__ in ("UnionType", "Union"):
         rest = [_schema(arg) for arg in args if arg is not type(None)]
         inner = rest[0] if len(rest) == 1 else {"type": "Union", "args": rest}
         return {"type": "Optional", "args": [inner]} if len(rest) < len(args) else inner
-    if origin in _SCHEMAS:
+    if origin is not None and origin in _SCHEMAS:
         inner = [_schema(arg) for arg in args if arg is not Ellipsis]
         # An Array has a single element type.
         if origin is tuple and any(arg != inner[0] for arg in inner):
@@ -321,6 +330,29 @@ def _as_json(value, depth=8):
     if type(value) is dict:
         return all(type(key) is str and _as_json(item, depth - 1) for key, item in value.items())
     return False
+
+
+def _source(function):
+    """Returns the file, first line and qualified name of a callable's definition in Python, or None if it has none."""
+    import functools
+    import inspect
+
+    try:
+        function = inspect.unwrap(function)
+        while isinstance(function, functools.partial):
+            function = inspect.unwrap(function.func)
+        code = getattr(function, "__code__", None)
+        name = function.__qualname__ if code is not None else f"{type(function).__qualname__}.__call__"
+        if code is None:
+            code = type(function).__call__.__code__
+        found = {"file": code.co_filename, "line": code.co_firstlineno, "name": name}
+    except Exception:
+        # The callable is not a function of Python, or its class computes the attributes.
+        return None
+    # Both strings become part of a line of a traceback.
+    texts = (found["file"], found["name"])
+    is_known = type(found["line"]) is int and all(type(text) is str and text.isprintable() for text in texts)
+    return found if is_known and '"' not in found["file"] else None
 
 
 def describe(function: "Any") -> "Optional[str]":
@@ -376,6 +408,7 @@ def describe(function: "Any") -> "Optional[str]":
         ("arg_optional", optional),
         ("keyword_only", keyword_only),
         ("variadic", variadic),
+        ("source", _source(function)),
         ("doc", inspect.getdoc(function) if getattr(function, "__doc__", None) else None),
     ):
         if value:

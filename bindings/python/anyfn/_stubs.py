@@ -8,7 +8,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional
 
 from . import Module, Object, PackedFunc, _core, get_global_func, list_global_func_names
@@ -55,18 +55,26 @@ _BUILTIN = frozenset(dir(builtins))
 
 
 class Namespace:
-    """Functions and nested namespaces by name, from which the stub of a Python module is generated."""
+    """Functions, native types and nested namespaces, from which the stub of a Python module is generated.
+
+    Functions and namespaces are stored by name, types by key.
+    """
 
     def __init__(self) -> None:
         self.functions: dict[str, PackedFunc] = {}
+        self.types: dict[str, TypeInfo] = {}
         self.spaces: dict[str, Namespace] = {}
+
+    def space(self, path: Iterable[str]) -> Namespace:
+        """Returns the nested namespace ``path``, which is created if it does not exist."""
+        space = self
+        for name in path:
+            space = space.spaces.setdefault(name, Namespace())
+        return space
 
     def add(self, path: list[str], function: PackedFunc) -> None:
         """Adds a function named ``path[-1]`` to the nested namespace ``path[:-1]``."""
-        space = self
-        for name in path[:-1]:
-            space = space.spaces.setdefault(name, Namespace())
-        space.functions[path[-1]] = function
+        self.space(path[:-1]).functions[path[-1]] = function
 
 
 def of_registry(prefix: str) -> Namespace:
@@ -84,6 +92,18 @@ def of_module(module: Module) -> Namespace:
     for name in module.list_functions():
         found.functions[name] = module.get_function(name)
     return found
+
+
+# Lower type indices belong to the ABI's built-in types.
+_FIRST_OTHER = 128
+
+
+def of_types(prefix: str) -> dict[str, TypeInfo]:
+    """Returns the native types whose keys begin with a prefix, by key. Without a prefix, omits those of the runtime."""
+    keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
+    keys.sort(key=lambda key: (_core.type_index(key) or 0, key))
+    wanted = [key for key in keys if key.startswith(prefix) and (prefix or not key.startswith("ffi."))]
+    return {key: info for key, info in zip(wanted, map(type_info, wanted)) if info.index >= _FIRST_OTHER}
 
 
 # --- Names -----------------------------------------------------------------------------------------------------------
@@ -124,13 +144,33 @@ def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, s
 
 
 class Imports:
-    """Names that a stub imports, each under an alias that differs from the names of the stub's own functions."""
+    """Names that a stub imports, each under an alias that differs from the names of the stub's own functions.
 
-    def __init__(self, own: Iterable[str], classes: Optional[dict[str, str]] = None) -> None:
+    ``classes`` are the classes that the stub itself defines, by type key. ``find`` returns the module and the name of the
+    class in another stub, or None; the module is empty if it is the stub's own.
+    """
+
+    def __init__(
+        self,
+        own: Iterable[str],
+        classes: Optional[dict[str, str]] = None,
+        find: Optional[Callable[[str], Optional[tuple[str, str]]]] = None,
+    ) -> None:
         self.own = frozenset(own)
         self.used: dict[str, str] = {}
-        # Classes that the stub itself defines, by type key.
         self.classes = classes or {}
+        self.find = find
+
+    def class_name(self, key: str) -> str:
+        """Returns the name by which the stub refers to the class of a native type, and imports it if needed."""
+        if key in self.classes:
+            return self.classes[key]
+        path = _class_of(key)
+        found = self.find(key) if self.find is not None and path == _NO_CLASS else None
+        if found is None:
+            return self.use(path)
+        module, name = found
+        return self.use(f"{module}.{name}") if module else name
 
     def use(self, path: str) -> str:
         """Returns the name by which the stub refers to ``module.name`` or to a built-in name, and imports it if needed."""
@@ -194,19 +234,53 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
             return imports.use("anyfn.PackedFunc")
         return f"{imports.use('collections.abc.Callable')}[..., {imports.use('typing.Any')}]"
     # `origin` is a type key.
-    if origin in imports.classes:
-        return imports.classes[origin]
-    return imports.use(_class_of(origin) if "." in origin else "typing.Any")
+    if origin in imports.classes or "." in origin:
+        return imports.class_name(origin)
+    return imports.use("typing.Any")
+
+
+# Class of the objects whose type has no class that can be imported.
+_NO_CLASS = "anyfn.Object"
 
 
 def _class_of(key: str) -> str:
     """Returns the import path of the class that is registered for a type, or ``anyfn.Object`` if there is no such class."""
     index = _core.type_index(key)
     cls = None if index is None else _core.registered_class(index)
-    if cls is None or cls is Object:
-        return "anyfn.Object"
+    # The classes in `anyfn.types` are made at run time, so type checkers do not know their members.
+    if cls is None or cls is Object or cls.__module__ == "anyfn.types":
+        return _NO_CLASS
     importable: object = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
-    return f"{cls.__module__}.{cls.__name__}" if importable is cls else "anyfn.Object"
+    return f"{cls.__module__}.{cls.__name__}" if importable is cls else _NO_CLASS
+
+
+def _keys_in(schema: Any) -> Iterator[str]:
+    """Yields the keys of the native types without an importable class in a schema."""
+    if not isinstance(schema, dict):
+        return
+    origin = schema.get("type")
+    if isinstance(origin, str) and "." in origin and _class_of(origin) == _NO_CLASS:
+        yield origin
+    args = schema.get("args")
+    for arg in args if isinstance(args, list) else []:
+        yield from _keys_in(arg)
+
+
+def _keys_of_type(info: TypeInfo) -> Iterator[str]:
+    """Yields the keys of the native types to which the stub of a type refers."""
+    if info.parent is not None:
+        yield from _keys_in({"type": info.parent.key})
+    for field in info.fields:
+        yield from _keys_in(field.schema)
+    for method in info.methods:
+        yield from Signature(method.function.signature).keys()
+
+
+def _members(types: Iterable[TypeInfo]) -> Iterator[str]:
+    """Yields the names of the fields and methods of types."""
+    for info in types:
+        yield from (field.name for field in info.fields)
+        yield from (method.name for method in info.methods)
 
 
 # --- Signatures ------------------------------------------------------------------------------------------------------
@@ -251,6 +325,11 @@ class Signature:
         doc = about.get("doc")
         self.doc = doc.strip() if isinstance(doc, str) else ""
 
+    def keys(self) -> Iterator[str]:
+        """Yields the keys of the native types in the signature that have no importable class."""
+        for schema in (*(self.params or ()), self.result):
+            yield from _keys_in(schema)
+
     def head(self, imports: Imports) -> str:
         """Returns parameters and result, such as ``(a: int, b: int = 2) -> int``."""
         result = type_text(self.result, imports, False)
@@ -289,7 +368,7 @@ def _default(value: Any) -> str:
     return shown if simple and len(shown) <= 40 and shown not in ("inf", "-inf", "nan") else "..."
 
 
-# --- Files -----------------------------------------------------------------------------------------------------------
+# --- Text of stubs ---------------------------------------------------------------------------------------------------
 
 
 def stub(space: Namespace, title: str) -> str:
@@ -297,8 +376,16 @@ def stub(space: Namespace, title: str) -> str:
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     imports = Imports([*names.values(), *spaces.values()])
+    body = _function_lines(space.functions, names, imports)
+    lines = [HEADER, _docstring(title, ""), "", *imports.lines()]
+    lines += [f"from . import {spaces[name]} as {spaces[name]}" for name in space.spaces]
+    return "\n".join([*lines, "", *body]).rstrip() + "\n"
+
+
+def _function_lines(functions: Mapping[str, PackedFunc], names: dict[str, str], imports: Imports) -> list[str]:
+    """Returns the definitions of functions; ``names`` are their Python names."""
     body: list[str] = []
-    for name, function in space.functions.items():
+    for name, function in functions.items():
         signature = Signature(function.signature)
         body.append(f"@{imports.use('anyfn.typing.packed')}")
         head = f"def {names[name]}{signature.head(imports)}:"
@@ -306,10 +393,7 @@ def stub(space: Namespace, title: str) -> str:
         if names[name] != name:
             doc = f"The function {name!r}.\n\n{doc}".strip()
         body += [f"{head}\n{_docstring(doc)}\n" if doc else f"{head} ...\n"]
-    lines = [HEADER, _docstring(title, ""), ""]
-    lines += imports.lines()
-    lines += [f"from . import {spaces[name]} as {spaces[name]}" for name in space.spaces]
-    return "\n".join([*lines, "", *body]).rstrip() + "\n"
+    return body
 
 
 def _docstring(text: str, indent: str = "    ") -> str:
@@ -323,31 +407,7 @@ def _docstring(text: str, indent: str = "    ") -> str:
     return f'{indent}"""{lines[0][len(indent):]}' + "".join("\n" + line for line in lines[1:]) + f'{end}"""'
 
 
-def _title(path: str) -> str:
-    return f"Global functions: {path}." if path else "Global functions without a prefix."
-
-
-def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
-    """Returns the source of a Python module that looks up global functions on import; ``stub`` generates its type stub."""
-    names = python_names(space.functions)
-    spaces = python_names(space.spaces, names.values())
-    lines = [HEADER, _docstring(_title(path), "") + "\n"]
-    lines += _loads_of(libraries)
-    lines += [f"from . import {name}" for name in spaces.values()]
-    start = f"{path}." if path else ""
-    lines += [f"{names[name]} = _anyfn.get_global_func({start + name!r})" for name in space.functions]
-    return "\n".join(lines) + "\n"
-
-
-def module_runtime(space: Namespace, library: str, title: str) -> str:
-    """Returns the source of a Python module that loads a library on import; ``stub`` generates its type stub."""
-    names = python_names(space.functions)
-    lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([library])]
-    lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
-    return "\n".join(lines) + "\n"
-
-
-def _loads_of(libraries: list[str]) -> Iterator[str]:
+def _loads_of(libraries: list[str], variable: str = "_libraries") -> Iterator[str]:
     """Yields statements by which a module loads libraries from paths relative to the module's file."""
     if libraries:
         yield "import os as _os\n"
@@ -355,106 +415,333 @@ def _loads_of(libraries: list[str]) -> Iterator[str]:
     if libraries:
         yield "_here = _os.path.dirname(_os.path.abspath(__file__))"
         paths = ", ".join(f"_anyfn.load_module(_os.path.join(_here, {path!r}))" for path in libraries)
-        yield f"_libraries = [{paths}]"
+        yield f"{variable} = [{paths}]"
 
 
-def registry_files(
-    prefix: str, libraries: list[str], folder: str, runtime: bool
-) -> dict[str, str]:
-    """Returns stub files in ``folder`` for the global functions with a prefix, as a dict from path to source."""
-    files: dict[str, str] = {}
+# --- Packages of stubs -----------------------------------------------------------------------------------------------
 
-    def add(space: Namespace, path: str, file: str) -> None:
-        if space.spaces:
-            file = os.path.join(file, "__init__")
-        files[file + ".pyi"] = stub(space, _title(path))
-        if runtime:
-            start = os.path.dirname(file)
-            loads = [os.path.relpath(library, start) for library in libraries]
-            files[file + ".py"] = registry_runtime(space, path, loads)
-        inner = python_names(space.spaces, python_names(space.functions).values())
-        for name, below in space.spaces.items():
-            add(below, f"{path}.{name}" if path else name, os.path.join(os.path.dirname(file), inner[name]))
+# A file has a section for functions, which `anyfn stubs registry` writes, and one for classes, which `anyfn stubs types`
+# writes. Each command keeps the other one's section.
+_FUNCTIONS, _TYPES = "functions", "types"
+_MARKERS = {_FUNCTIONS: "# --- Global functions ---", _TYPES: "# --- Native types ---"}
+# A native type may override a field or method by one of another type.
+_ANY_OVERRIDE = '# mypy: disable-error-code="override,misc"'
 
-    root = of_registry(prefix)
-    for name, file in python_names(root.spaces, _MODULES).items():
-        add(root.spaces[name], name, os.path.join(folder, file))
-    if root.functions:
-        plain = Namespace()
-        plain.functions = root.functions
-        add(plain, "", os.path.join(folder, python_name("globals", python_names(root.spaces, _MODULES).values())))
-    return files
+# Names of a namespace, from the outermost to the innermost one.
+_Path = tuple[str, ...]
+
+
+class _Module:
+    """A Python module of a package of stubs: its path below the output folder, and the Python names of its members."""
+
+    # True if the module has submodules with functions or types that the command selects.
+    is_package = False
+
+    def __init__(self, space: Namespace, path: _Path) -> None:
+        self.space, self.path = space, path
+        short = {key: key.rpartition(".")[2] for key in space.types}
+        names = python_names(short.values())
+        self.classes = {key: names[name] for key, name in short.items()}
+        self.functions = python_names(space.functions, self.classes.values())
+        self.spaces = python_names(space.spaces, [*self.functions.values(), *self.classes.values()])
+        self.own = [*self.functions.values(), *self.classes.values(), *self.spaces.values()]
+
+
+class Layout:
+    """Python modules of the functions and native types of the process, by their namespace.
+
+    Both commands that write a package use the same layout, so that their files fit together. ``prefix`` selects functions
+    and types. If ``folder`` is empty, nothing is written.
+    """
+
+    def __init__(self, folder: str, prefix: str, types: Mapping[str, TypeInfo]) -> None:
+        root = of_registry("")
+        for key, info in types.items():
+            root.space(key.split(".")[:-1]).types[key] = info
+        self.folder, self.prefix = folder, prefix
+        self.package = _package_of(folder) if folder else ""
+        self.modules: dict[_Path, _Module] = {}
+        files = python_names(root.spaces, _MODULES)
+        for name, file in files.items():
+            self._add(root.spaces[name], (name,), (file,))
+        # Names without a dot have modules of their own.
+        plain, plain_types = Namespace(), Namespace()
+        plain.functions, plain_types.types = root.functions, root.types
+        self.plain = _Module(plain, (python_name("globals", files.values()),))
+        self.plain_types = _Module(plain_types, ("types_",))
+
+    def _add(self, space: Namespace, path: _Path, files: _Path) -> bool:
+        """Adds a namespace and those in it. Returns true if one of its functions or types is selected."""
+        module = self.modules[path] = _Module(space, files)
+        spaces = space.spaces.items()
+        below = [self._add(inner, (*path, name), (*files, module.spaces[name])) for name, inner in spaces]
+        module.is_package = any(below)
+        names = [".".join((*path, name)) for name in space.functions]
+        return module.is_package or any(name.startswith(self.prefix) for name in (*names, *space.types))
+
+    def module_of(self, key: str) -> Optional[_Module]:
+        """Returns the module with the class of a native type, or None if the type has no class."""
+        module = self.modules.get(tuple(key.split(".")[:-1])) if "." in key else self.plain_types
+        return module if module is not None and key in module.classes else None
+
+    def file(self, module: _Module) -> str:
+        """Returns the path of a module without the extension. A module with submodules is a package."""
+        path = os.path.join(self.folder, *module.path)
+        is_package = module.is_package
+        if self.folder and not is_package and os.path.isdir(path):
+            # An earlier run has written submodules.
+            is_package = any(name.endswith(".pyi") for name in os.listdir(path))
+        return os.path.join(path, "__init__") if is_package else path
+
+    def find(self, module: _Module, key: str) -> Optional[tuple[str, str]]:
+        """Returns the Python module and the name of a class for a reference in ``module``, or None if there is no class."""
+        target = self.module_of(key)
+        if target is None:
+            return None
+        return ("" if target is module else ".".join(filter(None, (self.package, *target.path)))), target.classes[key]
+
+
+def _package_of(folder: str) -> str:
+    """Returns the dotted name of a folder inside of the outermost Python package; empty if it is not inside of one."""
+    found, name = "", ""
+    folder = os.path.abspath(folder)
+    while os.path.basename(folder).isidentifier():
+        name = f"{os.path.basename(folder)}.{name}" if name else os.path.basename(folder)
+        if any(os.path.isfile(os.path.join(folder, f"__init__.{end}")) for end in ("py", "pyi")):
+            found = name
+        folder = os.path.dirname(folder)
+    return found
+
+
+class _Package:
+    """Files of a package of stubs, which are collected section by section."""
+
+    def __init__(self, layout: Layout, libraries: list[str], runtime: bool) -> None:
+        self.layout, self.libraries, self.runtime = layout, libraries, runtime
+        # Sections by kind, of the stub (`.pyi`) and of the module (`.py`) at a path.
+        self.written: dict[_Path, tuple[_Module, dict[str, str], dict[str, str]]] = {}
+
+    def _add(self, kind: str, module: _Module, stub: list[str], source: list[str]) -> None:
+        for outer in self.layout.modules.values():
+            if len(outer.path) < len(module.path) and outer.path == module.path[: len(outer.path)]:
+                # A stub that an earlier run has written for it becomes the `__init__` of the package.
+                outer.is_package = True
+                self.written.setdefault(outer.path, (outer, {}, {}))
+        _, stubs, sources = self.written.setdefault(module.path, (module, {}, {}))
+        stubs[kind] = "\n".join(stub).strip("\n")
+        if self.runtime:
+            sources[kind] = "\n".join(source)
+
+    def _loads(self, module: _Module, variable: str) -> Iterator[str]:
+        start = os.path.dirname(self.layout.file(module))
+        return _loads_of([os.path.relpath(library, start) for library in self.libraries], variable)
+
+    def add_functions(self, module: _Module, path: str, names: list[str], spaces: list[str]) -> None:
+        """Adds a module's functions ``names``, and imports of its submodules ``spaces``."""
+        functions = {name: module.space.functions[name] for name in names}
+        imports = Imports(module.own, find=lambda key: self.layout.find(module, key))
+        body = _function_lines(functions, module.functions, imports)
+        modules = [module.spaces[name] for name in spaces]
+        source = [*self._loads(module, "_libraries"), *(f"from . import {name}" for name in modules)]
+        start = f"{path}." if path else ""
+        source += [f"{module.functions[name]} = _anyfn.get_global_func({start + name!r})" for name in names]
+        stub = [*imports.lines(), *(f"from . import {name} as {name}" for name in modules), "", *body]
+        self._add(_FUNCTIONS, module, stub, source)
+
+    def add_types(self, keys: Iterable[str], keep: bool = False) -> None:
+        """Adds the modules with the classes of native types, and those with the classes to which they refer.
+
+        With ``keep``, a module is not added if an earlier run has written the class.
+        """
+        open_ = list(keys)
+        done: set[_Path] = set()
+        while open_:
+            key = open_.pop(0)
+            module = self.layout.module_of(key)
+            if module is None or module.path in done or (keep and self._is_written(module, module.classes[key])):
+                continue
+            done.add(module.path)
+            self._add_classes(module)
+            for info in module.space.types.values():
+                open_ += _keys_of_type(info)
+
+    def _is_written(self, module: _Module, name: str) -> bool:
+        """Returns true if an earlier run has written the class ``name``."""
+        known = self._known(module, ".pyi").get(_TYPES, "")
+        return re.search(rf"^class {name}\b", known, re.MULTILINE) is not None
+
+    def _add_classes(self, module: _Module) -> None:
+        types = module.space.types
+        own = [*module.own, *_members(types.values())]
+        imports = Imports(own, module.classes, lambda key: self.layout.find(module, key))
+        body = [line for key, info in types.items() for line in (*_class_lines(info, module.classes[key], imports), "")]
+        source = [*self._loads(module, "_type_libraries")]
+        source += [f"{name} = _anyfn.type_info({key!r}).cls" for key, name in module.classes.items()]
+        self._add(_TYPES, module, [_ANY_OVERRIDE, *imports.lines(), "", *body], source)
+
+    def _known(self, module: _Module, end: str) -> dict[str, str]:
+        """Returns the sections of a module that earlier runs have written."""
+        if not self.layout.folder:
+            return {}
+        file = self.layout.file(module)
+        known = _sections_in(os.path.dirname(file) + end) if os.path.basename(file) == "__init__" else {}
+        return {**known, **_sections_in(file + end)}
+
+    def files(self) -> dict[str, str]:
+        """Returns a dict from path to source. Sections of earlier runs that this run has not written are kept."""
+        files: dict[str, str] = {}
+        for module, stubs, sources in self.written.values():
+            file = self.layout.file(module)
+            for end, new in ((".pyi", stubs), (".py", sources)):
+                sections = {**self._known(module, end), **new}
+                if new or sections and not os.path.exists(file + end):
+                    files[file + end] = _text_of(self._path_of(module), sections)
+        return files
+
+    def _path_of(self, module: _Module) -> str:
+        """Returns the namespace of a module as text; empty for names without a dot."""
+        return next((".".join(path) for path, other in self.layout.modules.items() if other is module), "")
+
+
+def _text_of(path: str, sections: dict[str, str]) -> str:
+    """Returns the text of a file for the namespace ``path``."""
+    kinds = [kind for kind in _MARKERS if kind in sections]
+    what = " and ".join({_FUNCTIONS: "global functions", _TYPES: "native types"}[kind] for kind in kinds)
+    title = f"{what.capitalize()}: {path}." if path else f"{what.capitalize()} without a prefix."
+    lines = [HEADER, _docstring(title, "")]
+    for kind in kinds:
+        lines += ["", _MARKERS[kind], "", sections[kind]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections_in(file: str) -> dict[str, str]:
+    """Returns the sections of a file by kind. Returns an empty dict if the file does not exist or has another origin."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if not text.startswith(HEADER):
+        return {}
+    kinds = {marker: kind for kind, marker in _MARKERS.items()}
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line in kinds:
+            lines = found[kinds[line]] = []
+        else:
+            lines.append(line)
+    return {kind: "\n".join(lines).strip("\n") for kind, lines in found.items()}
+
+
+def outdated(files: Iterable[str]) -> list[str]:
+    """Returns the existing files that ``files`` replace: ``a.pyi`` if ``a/__init__.pyi`` has taken its content over."""
+    found = []
+    for path in files:
+        folder, name = os.path.split(path)
+        stem, end = os.path.splitext(name)
+        if stem == "__init__" and _sections_in(folder + end):
+            found.append(folder + end)
+    return found
+
+
+def registry_files(prefix: str, libraries: list[str], folder: str, runtime: bool) -> dict[str, str]:
+    """Returns stub files in ``folder`` for the global functions with a prefix, as a dict from path to source.
+
+    The files also contain the classes of the native types to which the functions refer.
+    """
+    layout = Layout(folder, prefix, of_types(""))
+    package = _Package(layout, libraries, runtime)
+
+    def selected(names: Iterable[str], path: str) -> list[str]:
+        start = f"{path}." if path else ""
+        return [name for name in names if (start + name).startswith(prefix)]
+
+    found: list[PackedFunc] = []
+    wanted: dict[_Path, list[str]] = {}
+    for path, module in layout.modules.items():
+        names = selected(module.space.functions, ".".join(path))
+        found += [module.space.functions[name] for name in names]
+        if names:
+            for length in range(1, len(path)):
+                wanted.setdefault(path[:length], [])
+            wanted[path] = names
+    for path, module in layout.modules.items():
+        if path in wanted:
+            spaces = [name for name in module.space.spaces if (*path, name) in wanted]
+            package.add_functions(module, ".".join(path), wanted[path], spaces)
+    names = selected(layout.plain.space.functions, "")
+    if names:
+        found += [layout.plain.space.functions[name] for name in names]
+        package.add_functions(layout.plain, "", names, [])
+    keys = (key for function in found for key in Signature(function.signature).keys())
+    package.add_types(dict.fromkeys(keys), keep=True)
+    return package.files()
+
+
+def types_files(prefix: str, libraries: list[str], folder: str, runtime: bool) -> dict[str, str]:
+    """Returns stub files in ``folder`` for the classes of native types, as a dict from path to source.
+
+    The files contain the types whose keys begin with a prefix, the other types of their namespaces, and those to which they
+    refer.
+    """
+    wanted = of_types(prefix)
+    package = _Package(Layout(folder, prefix, {**of_types(""), **wanted}), libraries, runtime)
+    package.add_types(wanted)
+    return package.files()
+
+
+# --- Stub of a library -----------------------------------------------------------------------------------------------
 
 
 def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
-    """Returns a dict from path to source: a library's stub and, if ``runtime``, the module that the stub describes."""
+    """Returns a dict from path to source: a library's stub and, if ``runtime``, the module that the stub describes.
+
+    Both contain the classes of the native types to which the functions refer.
+    """
     space = of_module(module)
     title = f"Functions of {os.path.basename(library)}."
-    files = {file: stub(space, title)}
+    names = python_names(space.functions)
+    types = _types_of(space.functions.values())
+    classes: dict[str, str] = {}
+    for key in types:
+        classes[key] = python_name(key.rpartition(".")[2], {*names.values(), *classes.values()})
+    imports = Imports([*names.values(), *classes.values(), *_members(types.values())], classes)
+    body = _function_lines(space.functions, names, imports)
+    body += [line for key, info in types.items() for line in ("", *_class_lines(info, classes[key], imports))]
+    lines = [HEADER, _docstring(title, ""), "", *([_ANY_OVERRIDE] if types else []), *imports.lines(), "", *body]
+    files = {file: "\n".join(lines).rstrip() + "\n"}
     if runtime:
         relative = os.path.relpath(library, os.path.dirname(os.path.abspath(file)))
-        files[os.path.splitext(file)[0] + ".py"] = module_runtime(space, relative, title)
+        lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([relative])]
+        lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
+        lines += [f"{name} = _anyfn.type_info({key!r}).cls" for key, name in classes.items()]
+        files[os.path.splitext(file)[0] + ".py"] = "\n".join(lines) + "\n"
     return files
+
+
+def _types_of(functions: Iterable[PackedFunc]) -> dict[str, TypeInfo]:
+    """Returns the native types without an importable class to which functions refer, directly or indirectly, by key."""
+    known = of_types("")
+    found: dict[str, TypeInfo] = {}
+    open_ = [key for function in functions for key in Signature(function.signature).keys()]
+    while open_:
+        key = open_.pop(0)
+        if key in known and key not in found:
+            found[key] = known[key]
+            open_ += _keys_of_type(known[key])
+    # A class is defined after its base.
+    return dict(sorted(found.items(), key=lambda item: item[1].index))
 
 
 # --- Classes of native types -----------------------------------------------------------------------------------------
 
-# Lower type indices belong to the ABI's built-in types.
-_FIRST_OTHER = 128
-
-
-def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
-    """Returns the types that have fields or methods and whose keys begin with a prefix.
-
-    The result is a dict from the part of the key before the last dot to a dict of types by key.
-    """
-    found: dict[str, dict[str, TypeInfo]] = {}
-    keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
-    for key in sorted(keys, key=lambda key: (_core.type_index(key) or 0, key)):
-        info = type_info(key)
-        if not key.startswith(prefix) or info.index < _FIRST_OTHER or (key.startswith("ffi.") and not prefix):
-            continue
-        if info.fields or info.methods:
-            found.setdefault(key.rpartition(".")[0], {})[key] = info
-    return found
-
-
-def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
-    """Returns stub files in ``folder`` for the classes of native types, as a dict from path to source."""
-    files: dict[str, str] = {}
-    spaces = of_types(prefix)
-    for space, types in spaces.items():
-        path = [python_name(part, _MODULES if not at else ()) for at, part in enumerate(space.split("."))]
-        file = os.path.join(folder, *path) if space else os.path.join(folder, "types_")
-        if any(other.startswith(f"{space}.") for other in spaces):
-            file = os.path.join(file, "__init__")
-        title = f"Native types: {space}." if space else "Native types."
-        names = python_names(key.rpartition(".")[2] for key in types)
-        classes = {key: names[key.rpartition(".")[2]] for key in types}
-        files[file + ".pyi"] = types_stub(types, classes, title)
-        if runtime:
-            lines = [HEADER, _docstring(title, "") + "\n", "from anyfn import type_info as _type_info", ""]
-            lines += [f"{name} = _type_info({key!r}).cls" for key, name in classes.items()]
-            files[file + ".py"] = "\n".join(lines) + "\n"
-    return files
-
-
-def types_stub(types: dict[str, TypeInfo], classes: dict[str, str], title: str) -> str:
-    """Returns the source of the stub for the native types of one Python module."""
-    imports = Imports(classes.values(), classes)
-    body: list[str] = []
-    for key, info in types.items():
-        body += [*_class_lines(info, classes[key], imports), ""]
-    lines = [HEADER, _docstring(title, ""), "", *imports.lines()]
-    return "\n".join([*lines, "", *body]).rstrip() + "\n"
-
 
 def _class_lines(info: TypeInfo, name: str, imports: Imports) -> list[str]:
     parent = info.parent
-    local = imports.classes.get(parent.key) if parent is not None else None
-    base = local or imports.use(_class_of(parent.key) if parent is not None else "anyfn.Object")
+    base = imports.class_name(parent.key) if parent is not None else imports.use(_NO_CLASS)
     # If the base class cannot be imported, its members are repeated in the class itself.
-    inherited = base if base != "Object" else ""
+    inherited = base != imports.used.get(_NO_CLASS)
     fields = [field for field in info.fields if not inherited or field.owner == info.key]
     methods = [method for method in info.methods if not inherited or method.owner == info.key]
     doc = info.doc if name == info.key.rpartition(".")[2] else f"The type {info.key!r}.\n\n{info.doc}".strip()

@@ -232,7 +232,7 @@ class Tensor(_core.BuiltinObject):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            raise ValueError(f"the truth value of a tensor of {self.size} elements is ambiguous")
+            raise ValueError(f"the truth value of a tensor of {self.size} elements is ambiguous; use `.numpy().any()` or `.numpy().all()`")
         return bool(self.item())
 
     def __int__(self) -> int:

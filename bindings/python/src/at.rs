@@ -5,7 +5,7 @@ use anyfn::Error;
 
 use crate::memo::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
-use crate::{error, packed, signature};
+use crate::{error, packed, signature, trace};
 
 /// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one
 /// of these. Error messages begin with the position. The position of an element refers to the position of its
@@ -126,7 +126,11 @@ impl At<'_> {
             Some(error) => {
                 let (function, argument, path) = (&function, &argument, &path);
                 let detail = Detail { function, argument, path, expected, got };
-                Err(error::raise(with_detail(error, &detail)))
+                let raised = error::raise(with_detail(error, &detail));
+                if let At::Result { function } = root {
+                    add_definition(*function);
+                }
+                Err(raised)
             }
             None => py::raise(py::exceptions::memory_error(), "out of memory"),
         }
@@ -158,6 +162,23 @@ impl At<'_> {
                 *last = "...".into();
             }
         }
+    }
+}
+
+/// Adds a frame for a Python function that has returned to the traceback of the current exception: the line where it is
+/// defined.
+#[cold]
+fn add_definition(function: Obj<'_>) {
+    let Some(attribute) = signature::ATTRIBUTE.try_get() else { return };
+    // Python code must not run while an exception is set.
+    let Some(raised) = py::take_error() else { return };
+    let line = py::intern(c"__source__").and_then(|name| attribute.call(&[function, name.obj()]));
+    py::clear_error();
+    py::restore_error(raised);
+    if let Ok(line) = line
+        && !line.obj().is_none()
+    {
+        trace::add(line.obj());
     }
 }
 

@@ -199,7 +199,9 @@ pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
     let doc = if doc.is_empty() { format!("An object of type {key}.") } else { doc.to_owned() };
     for (member, value) in [
         (c"__slots__", &slots),
-        (c"__module__", &py::string(b"anyfn")?),
+        // `anyfn.types` finds the class by its key, so the class can be pickled.
+        (c"__module__", &py::string(b"anyfn.types")?),
+        (c"__qualname__", &py::string(key.as_bytes())?),
         (c"__doc__", &py::string(doc.as_bytes())?),
     ] {
         let member = py::intern(member)?;

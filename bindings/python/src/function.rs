@@ -67,7 +67,8 @@ pub(crate) fn init() -> Res<()> {
         getset(c"signature", c"Signature of the function as JSON, or None.", get_signature, None),
         getset(
             c"releases_gil",
-            c"True if other Python threads can run during a call. Set it for native functions that run long or block.",
+            c"True if other Python threads can run during a call. Set it for native functions that run long or block; it \
+              applies to the function, so later look-ups return it, too.",
             get_releases,
             Some(set_releases),
         ),
@@ -269,7 +270,8 @@ fn lift_tensor(result: Any, frame: &CallFrame<'_>) -> Res<Own> {
 #[cold]
 pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) -> Raised {
     if let Some(error) = error::take_native(code) {
-        error::raise(with_python_type(&error, callable, args).unwrap_or(error));
+        let named = with_python_type(&error, callable, args).or_else(|| with_caller(&error, callable));
+        error::raise(named.unwrap_or(error));
     }
     add_call(callable);
     Raised
@@ -317,6 +319,39 @@ fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Optio
     let message = format!("{rest}{class}`");
     let cause = error.cause().map(Error::into_object);
     Error::try_from_texts(b"TypeError", message.as_bytes(), error.backtrace().as_bytes(), cause, context)
+}
+
+/// Adds the name of `callable` to the message of a native error about a value of the wrong type: if the value is the result
+/// of a callback, as the function that called it, and if the message names no value, in front of the message. Returns `None`
+/// for any other error.
+fn with_caller(error: &Error, callable: Obj<'_>) -> Option<Error> {
+    let message = error.message();
+    let (subject, rest) = message.split_at(message.find("expected `")?);
+    if !rest.contains("` but got `") {
+        return None;
+    }
+    let name = packed::name_of(callable);
+    let mut context = error.context();
+    let message = if subject.is_empty() {
+        format!("{name}: {rest}")
+    } else {
+        let subject = subject.strip_suffix(": ")?;
+        let mut detail = Map::<Any, Any>::try_from_object(context?).ok()?;
+        let text = |key: &str| match detail.get_any(key) {
+            Ok(Some(value)) => value.get::<&str>().ok(),
+            _ => None,
+        };
+        // An inner call that passed through Python has already been named.
+        if text("argument") != Some("result") || text("caller").is_some() {
+            return None;
+        }
+        detail.insert(Any::new("caller").ok()?, Any::new(&*name).ok()?).ok()?;
+        context = Some(detail.into_object());
+        format!("{subject} in a call of `{name}`: {rest}")
+    };
+    let cause = error.cause().map(Error::into_object);
+    let (kind, trace) = (error.kind().as_bytes(), error.backtrace());
+    Error::try_from_texts(kind, message.as_bytes(), trace.as_bytes(), cause, context)
 }
 
 /// Calls a function and reports the call to the observer.
@@ -511,8 +546,8 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
         Some(Err(Raised)) => return -1,
         None => false,
     };
-    // SAFETY: Python passes an instance and holds the GIL; a call in progress does not read this field again.
-    unsafe { (*object.cast::<Layout>()).vectorcall = ENTRIES.entry(releases) };
+    // SAFETY: Python passes an instance and holds the GIL.
+    packed::choose_release(unsafe { Obj::from_ptr(object) }, releases);
     0
 }
 

@@ -5,9 +5,13 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn::__private::shorten;
-use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIFunctionCell, TVMFFIObject};
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, OBJECT_FLAG_FUNCTION_KEEPS, OBJECT_FLAG_FUNCTION_RELEASES,
+    TVMFFIFunctionCell, TVMFFIObject,
+};
 use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
@@ -66,9 +70,17 @@ pub(crate) fn init(entries: &'static Entries) {
 /// Makes the Python object of a native function.
 ///
 /// `name` is used for messages and `__name__`. If `releases` is true, calls of a function that is not implemented in
-/// Python release the GIL. Calls of a function that declares itself long-running or blocking always release it.
+/// Python release the GIL. Calls of a function that declares itself long-running or blocking release it, too. A choice
+/// of the user ([`choose_release`]) takes precedence over both.
 pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -> Res<Own> {
-    let releases = (releases && !python_function::is_python(&function)) || asks_for_release(&function);
+    let header: *mut TVMFFIObject = function.as_handle().cast();
+    // SAFETY: the reference keeps the object alive.
+    let flags = unsafe { flags_of(header) }.load(Ordering::Relaxed);
+    let releases = if flags & (OBJECT_FLAG_FUNCTION_RELEASES | OBJECT_FLAG_FUNCTION_KEEPS) != 0 {
+        flags & OBJECT_FLAG_FUNCTION_RELEASES != 0
+    } else {
+        (releases && !python_function::is_python(&function)) || asks_for_release(&function, flags)
+    };
     let Some(entries) = ENTRIES.get() else {
         return py::raise(py::exceptions::system_error(), "the extension is not initialised");
     };
@@ -81,13 +93,42 @@ pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -
     Ok(own)
 }
 
-/// Returns true if the function declares that it runs long or blocks.
-fn asks_for_release(function: &ObjectRef) -> bool {
-    let header: *const TVMFFIObject = function.as_handle().cast();
-    // SAFETY: the reference keeps the object alive.
-    if unsafe { (*header).flags } & OBJECT_FLAG_FUNCTION_EXT == 0 {
+/// Returns the flags in the header of a native object.
+///
+/// # Safety
+/// The object must be alive for `'a`.
+unsafe fn flags_of<'a>(header: *mut TVMFFIObject) -> &'a AtomicU32 {
+    // SAFETY: the caller guarantees a live object.
+    let flags = unsafe { &raw mut (*header).flags };
+    // SAFETY: the word is aligned and live, and the flags of functions are only used atomically.
+    unsafe { AtomicU32::from_ptr(flags) }
+}
+
+/// Stores in a native function whether calls from Python release the GIL. The choice applies to the given instance and
+/// to all that are made later for the same function.
+pub(crate) fn choose_release(callable: Obj<'_>, releases: bool) {
+    let Some(entries) = ENTRIES.get() else { return };
+    let (set, other) = if releases {
+        (OBJECT_FLAG_FUNCTION_RELEASES, OBJECT_FLAG_FUNCTION_KEEPS)
+    } else {
+        (OBJECT_FLAG_FUNCTION_KEEPS, OBJECT_FLAG_FUNCTION_RELEASES)
+    };
+    // SAFETY: the instance keeps the function alive.
+    let flags = unsafe { flags_of(object::handle_unchecked(callable)) };
+    flags.fetch_or(set, Ordering::Relaxed);
+    flags.fetch_and(!other, Ordering::Relaxed);
+    let layout: *mut Layout = callable.as_ptr().cast();
+    // SAFETY: only called for instances of `PackedFunc`, with the GIL held; a call in progress does not read this field
+    // again.
+    unsafe { (*layout).vectorcall = entries.entry(releases) };
+}
+
+/// Returns true if the function declares that it runs long or blocks. `flags` are the flags in its header.
+fn asks_for_release(function: &ObjectRef, flags: u32) -> bool {
+    if flags & OBJECT_FLAG_FUNCTION_EXT == 0 {
         return false;
     }
+    let header: *const TVMFFIObject = function.as_handle().cast();
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { header.add(1) }.cast();
     // SAFETY: the flag shows that a pointer to the extension follows the cell.

@@ -74,7 +74,7 @@ fn describe_method(owner: TypeInfo, method: Method) -> Res<Own> {
 /// fields keep their values.
 pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let Some(old) = object::reference_of(this) else {
-        let message = format!("expected an object with fields but got {}", this.class_name());
+        let message = format!("replace: expected an object with fields but got {}", this.class_name());
         return py::raise(py::exceptions::type_error(), &message);
     };
     let info = TypeInfo::of(&old);

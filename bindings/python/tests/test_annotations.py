@@ -178,7 +178,8 @@ def test_inspect():
     assert annotated(tir.exp) == {"x": "_Operand", "return": "PrimExpr"}
     assert annotated(tir.Schedule.reorder) == {"loops": "Union[Var, Sequence[Var]]", "more": "Var", "return": "None"}
     assert annotated(transform.Pipeline.insert_after) == {"name": "str", "one": "_PassLike", "return": "None"}
-    assert annotated(rpc.Session.empty) == {"shape": "Iterable[int]", "dtype": "Any", "device": "Any", "return": "Tensor"}
+    empty = {"shape": "Union[int, Iterable[int]]", "dtype": "Any", "device": "Any", "return": "Tensor"}
+    assert annotated(rpc.Session.empty) == empty
     assert annotated(anyfn.zeros)["shape"] == "Union[int, ShapeLike]"
     assert inspect.signature(te.placeholder).parameters["dtype"].default == "float32"
 
@@ -190,7 +191,7 @@ def test_inspect():
         (tir.round, "round(x: _Operand) -> PrimExpr"),
         (tir.Schedule, "fuse(self, loops: Union[Var, Sequence[Var]], *more: Var) -> Var"),
         (transform.get, "get(name: str) -> Pass"),
-        (rpc.Session, "empty(self, shape: Iterable[int], dtype: Any = float32, device: Any = None) -> Tensor"),
+        (rpc.Session, "empty(self, shape: Union[int, Iterable[int]], dtype: Any = float32, device: Any = None) -> Tensor"),
         (rpc.make_key, "make_key(name: str) -> str"),
         (anyfn.register_alias, "register_alias(old: str, new: str, *, of: Union[None, str, type[Object]] = None) -> None"),
     ],

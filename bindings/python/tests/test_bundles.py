@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyfn
 import pytest
-import test_guide
+import samples
 from anyfn.__main__ import main
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
@@ -708,12 +708,9 @@ def test_the_guide(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("kernel.c").write_text(re.search("```c\n(.*?)```", text, re.DOTALL).group(1), encoding="utf-8")
     subprocess.run([compiler, "-O2", "-fPIC", INCLUDE, "-c", "kernel.c"], check=True)
-    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    assert len(blocks) >= 6
     names = {"__name__": "guide", "include": INCLUDE}
     try:
-        for block in blocks:
-            test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+        samples.run_page("docs/bundles.md", names, 6)
     finally:
         for name in ("load_from_bytes.scaler", "load_from_file.scale"):
             anyfn.remove_global_func(f"ffi.Module.{name}")

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import traceback
 import weakref
 
 import anyfn
@@ -20,6 +21,10 @@ class Callable:
 
     def method(self, x):
         return (self.result, x)
+
+
+def returns_text(x):
+    return "text"
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +102,78 @@ def test_a_registered_function_replaces_and_releases():
     assert anyfn.remove_global_func("test.replaced") is True
     assert anyfn.remove_global_func("test.replaced") is False
     assert held() == 2
+
+
+def frames_of(error):
+    return traceback.extract_tb(error.__traceback__)
+
+
+def test_a_result_of_the_wrong_type_names_the_callback():
+    with pytest.raises(TypeError) as caught:
+        anyfn.testing.apply_on_threads(returns_text, 1)
+    error, name = caught.value, f"{__name__}.returns_text"
+    text = f"result of `{name}` in a call of `testing.apply_on_threads`: expected `int` but got `str`"
+    assert str(error) == text
+    native = error.__anyfn_error__
+    assert (native.function, native.argument, native.caller) == (name, "result", "testing.apply_on_threads")
+    assert (native.path, native.expected, native.got) == ("", "int", "str")
+    # The traceback ends at the callback, although it has returned.
+    frames, code = frames_of(error), returns_text.__code__
+    assert [frame.name for frame in frames][1:] == ["testing.apply_on_threads", "returns_text"]
+    assert (frames[-1].filename, frames[-1].lineno) == (code.co_filename, code.co_firstlineno)
+    # The function that called the callback is named once.
+    with pytest.raises(TypeError) as caught:
+        anyfn.testing.apply(lambda: anyfn.testing.apply_on_threads(returns_text, 1))
+    assert str(caught.value) == text
+    with pytest.raises(OverflowError, match=r"^result of `.*returns_large` in a call of .*: expected `i64 .*` but got `int of"):
+        anyfn.testing.apply_on_threads(returns_large, 1)
+
+
+def returns_large(x):
+    return 2**300
+
+
+@pytest.mark.parametrize("make", [lambda: Callable("x").method, lambda: Callable("x"), lambda: lambda x: [x]])
+def test_all_kinds_of_callables_are_named(make):
+    callback = make()
+    code = getattr(callback, "__code__", None) or type(callback).__call__.__code__
+    with pytest.raises(TypeError, match=r"^result of `.*(Callable.method|Callable object|<lambda>)` in a call of ") as caught:
+        anyfn.testing.apply_on_threads(callback, 1)
+    frame = frames_of(caught.value)[-1]
+    assert (frame.name, frame.filename, frame.lineno) == (code.co_name, code.co_filename, code.co_firstlineno)
+
+
+def test_a_result_that_cannot_be_passed_names_the_callback():
+    def callback():
+        return ["\ud800"]
+
+    with pytest.raises(ValueError, match=r"^result\[0\] of function '.*callback'") as caught:
+        anyfn.testing.apply(callback)
+    frames, code = frames_of(caught.value), callback.__code__
+    assert [frame.name for frame in frames][1:] == ["testing.apply", "callback"]
+    assert (frames[-1].filename, frames[-1].lineno) == (code.co_filename, code.co_firstlineno)
+
+
+def test_the_choice_to_release_the_lock_lasts():
+    name = "test.chosen_lock"
+    f = anyfn.register_func(name, anyfn.testing.make_adder(1))
+    try:
+        assert not f.releases_gil and not anyfn.get_global_func(name).releases_gil
+        f.releases_gil = True
+        found = anyfn.get_global_func(name)
+        assert found is not f and found.releases_gil and found(1) == 2
+        assert anyfn.testing.echo(f).releases_gil
+        found.releases_gil = False
+        assert not anyfn.get_global_func(name).releases_gil
+    finally:
+        anyfn.remove_global_func(name)
+    # A choice takes precedence over what the function declares.
+    sleep = anyfn.get_global_func("testing.sleep")
+    assert sleep.releases_gil
+    sleep.releases_gil = False
+    assert not anyfn.get_global_func("testing.sleep").releases_gil
+    sleep.releases_gil = True
+    assert anyfn.get_global_func("testing.sleep").releases_gil
 
 
 def test_other_threads_run_while_a_blocking_function_waits():

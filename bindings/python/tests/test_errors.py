@@ -354,12 +354,22 @@ def test_what_is_known_of_a_bad_argument():
 
     assert known(lambda: anyfn.testing.add_i64("x", 1)) == ("testing.add_i64", "a", "", "int", "str")
     assert known(lambda: anyfn.testing.map_sum({"a": 1, "b": []})) == (
-        "testing.map_sum", "map", '["b"]', "Map<str, int>", "Map[K, some value is Array]")  # fmt: skip
+        "testing.map_sum", "map", '["b"]', "Map<str, int>", "Map with a value that is Array")  # fmt: skip
     assert known(lambda: anyfn.testing.add_i64(1)) == ("testing.add_i64", "", "", "2 arguments", "1 arguments")
     assert known(lambda: anyfn.testing.echo({"a": [1, "\ud800"]}))[:3] == ("testing.echo", "x", '["a"][1]')
     assert known(lambda: anyfn.testing.raise_error("ValueError", "x")) == (None,) * 5
     wrong = known(lambda: anyfn.testing.apply(lambda: [{"k": "\ud800"}]))
     assert wrong[0].endswith("<lambda>'") and wrong[1:3] == ("result", '[0]["k"]')
+
+
+def test_a_mismatch_inside_of_a_function_names_the_function():
+    make = anyfn.get_global_func("ffi.MakeObjectFromPackedArgs")
+    with pytest.raises(TypeError, match="^ffi.MakeObjectFromPackedArgs: expected `str` but got `int`$") as caught:
+        make("testing.Point", 1, 2.0)
+    assert names_of(caught.value)[1:] == ["ffi.MakeObjectFromPackedArgs"]
+    account = anyfn.type_info("testing.Account").cls("Ada")
+    with pytest.raises(TypeError, match="^field 'note' of testing.Account: expected `Optional<str>` but got `int`$"):
+        account.note = 3
 
 
 def test_classes_for_kinds():

@@ -1,8 +1,6 @@
 """Runs the guide ``docs/python.md``. A comment after an expression is the expected value."""
 
-import ast
 import ctypes
-import fnmatch
 import os
 import re
 import shutil
@@ -15,47 +13,16 @@ import anyfn.testing
 import numpy as np
 import pytest
 from anyfn.__main__ import main
+from samples import run_python_block
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 TEXT = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-# An expected error: its class, and its message, in which "..." matches any text.
-ERROR = re.compile(r"(\w*(?:Error|Exception)): (.*)")
 
 
 def blocks():
     """Yields the language, source and first line of each code block."""
     for match in re.finditer(r"^```(\w+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
         yield match.group(1), match.group(2), TEXT.count("\n", 0, match.start(2))
-
-
-def run_python_block(source, line, names):
-    """Runs a block statement by statement and compares the values of expressions with their comments."""
-    tree = ast.parse("\n" * line + source)
-    lines = source.splitlines()
-    for node in tree.body:
-        last = lines[node.end_lineno - line - 1]
-        comment = re.fullmatch(r"\s+# (.*)", last[node.end_col_offset :])
-        where = f"docs/python.md:{node.lineno}: {ast.unparse(node)}"
-        if not isinstance(node, ast.Expr) or comment is None:
-            exec(compile(ast.Module([node], []), "docs/python.md", "exec"), names)
-            continue
-        expected, code = comment.group(1), compile(ast.Expression(node.value), "docs/python.md", "eval")
-        error = ERROR.fullmatch(expected)
-        if error is None:
-            assert shown(eval(code, names)) == expected, where
-            continue
-        with pytest.raises(Exception) as caught:
-            eval(code, names)
-        assert type(caught.value).__name__ == error.group(1), where
-        pattern = error.group(2).replace("[", "[[]").replace("...", "*")
-        assert fnmatch.fnmatchcase(str(caught.value), pattern), f"{where}: {caught.value}"
-
-
-def shown(value):
-    """Formats a value as a recent NumPy does; older versions omit the types of numbers."""
-    if isinstance(value, np.generic):
-        return f"np.{type(value).__name__}({value})"
-    return repr(value)
 
 
 @pytest.fixture
@@ -86,7 +53,7 @@ def test_the_guide(axpy):
     for language, source, line in blocks():
         languages.append(language)
         if language == "python":
-            run_python_block(source, line, names)
+            run_python_block("docs/python.md", source, line, names)
         elif language == "sh":
             for command in source.splitlines():
                 program, *arguments = command.split()

@@ -11,6 +11,7 @@ import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
+from samples import run_page
 
 if "ANYFN_WHEEL" in os.environ:
     pytest.skip("runs with the sources, not with the wheel", allow_module_level=True)
@@ -130,3 +131,13 @@ assert x.op.name == "x" and x.shape == [3, 4]
 exec(compile({second!r}, "docs/objects.md", "exec"))
 assert multiply(2j, 2j) == -4 + 0j
 """)
+
+
+def test_mistakes():
+    """Runs ``docs/mistakes.md``: every line raises the error that the page shows."""
+    try:
+        run_page("docs/mistakes.md", {"__name__": "mistakes"}, 9)
+    finally:
+        anyfn.remove_global_func("demo.add")
+    text = (ROOT / "docs/mistakes.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"  # \w+Error: ", text)) >= 50

@@ -5,6 +5,7 @@ import email
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -54,7 +55,25 @@ def test_what_the_wheel_holds(files):
     libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"}
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
-    assert set(files) == sources | libraries | info | {"anyfn/py.typed"}
+    headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "object")}
+    templates = {name for name in files if name.startswith("anyfn/templates/")}
+    assert templates >= {"anyfn/templates/README.md.in", "anyfn/templates/c/.gitignore.in", "anyfn/templates/rust/src/lib.rs.in"}
+    assert set(files) == sources | libraries | info | headers | templates | {"anyfn/py.typed"}
+
+
+def test_a_plugin_needs_only_the_wheel(environment, wheel):
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("no make or no C compiler")
+    environment.pip("install", "--no-index", "--no-compile", wheel)
+    command = environment.folder / "bin/anyfn"
+    environment.run(command, "new", "--c", "my-plugin")
+    makefile = environment.folder / "my-plugin/Makefile"
+    assert str(ROOT) not in makefile.read_text(encoding="utf-8")
+    assert "passed" in environment.run("make", "-C", "my-plugin", "test")
+    (environment.folder / "host.c").write_text(PROGRAM, encoding="utf-8")
+    flags = environment.run(command, "config", "--cflags", "--ldflags").split()
+    environment.run("cc", "host.c", "-o", "host", *flags)
+    environment.run(environment.folder / "host")
 
 
 def test_the_record_lists_all_files(files):
@@ -113,6 +132,18 @@ def test_the_same_files_give_the_same_wheel(tmp_path):
         (tmp_path / name).mkdir()
     one, two = (tmp_path / name / build.pack_placed(tmp_path / name) for name in ("one", "two"))
     assert one.name == two.name and one.read_bytes() == two.read_bytes()
+
+
+# A C program that starts the runtime and looks a global function up.
+PROGRAM = """
+#include <anyfn/anyfn.h>
+
+int main(void) {
+  TVMFFIByteArray name = {"anyfn.abi_version", 17};
+  TVMFFIObjectHandle function = NULL;
+  return TVMFFIFunctionGetGlobal(&name, &function) != 0 || function == NULL;
+}
+"""
 
 
 class Environment:

@@ -26,4 +26,4 @@ def test_the_samples_of_the_readme(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(sample("python"), "README.md", "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out
-    assert printed == "hello world\ngood morning world\n[2. 2. 2. 2.]\nAdd(left=Add(left=1, right=2), right=3)\nTrue\n32.0\n32.0\n"
+    assert printed == "hello world\ngood morning world\nAdd(left=Add(left=1, right=2), right=3)\nTrue\n[2. 2. 2. 2.]\n32.0\n32.0\n"

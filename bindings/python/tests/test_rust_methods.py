@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import pickle
 import pydoc
 import threading
 
@@ -67,8 +68,25 @@ def test_signatures_and_documentation():
     assert {method.name: method.static for method in told.methods} == {
         "open": True, "deposit": False, "transfer": False, "tell": False, "names": True, "run": True
     }
-    assert str(told.method("deposit").signature) == "(self: anyfn.Account, cents: int, times: int = 1) -> int"
+    assert str(told.method("deposit").signature) == (
+        "(self: anyfn.types.testing.Account, cents: int, times: int = 1) -> int"
+    )
     assert "def deposit(self" in repr(told)
+
+
+def test_the_class_is_found_and_pickled():
+    import anyfn.types
+
+    assert anyfn.types.testing.Account is Account and (Account.__module__, Account.__name__) == ("anyfn.types", "Account")
+    assert repr(Savings) == "<class 'anyfn.types.testing.Savings'>" and "Savings" in dir(anyfn.types.testing)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(Account, protocol)) is Account
+        again = pickle.loads(pickle.dumps([Account("Ada", 3), Account("Bob")], protocol))
+        assert [(type(one), one.owner, one.cents) for one in again] == [(Account, "Ada", 3), (Account, "Bob", 0)]
+    with pytest.raises(AttributeError, match="no native type 'testing.Acount' is registered; did you mean 'testing.Account'"):
+        anyfn.types.testing.Acount
+    with pytest.raises(AttributeError, match="no native type 'no_such_namespace' is registered"):
+        anyfn.types.no_such_namespace
 
 
 def test_errors_name_type_and_method():

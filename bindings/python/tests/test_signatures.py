@@ -265,6 +265,46 @@ def test_python_functions_tell_their_signature(register):
     assert packed.__annotations__ == f.__annotations__
 
 
+def test_python_functions_tell_where_they_are_defined():
+    class Handler:
+        def on_call(self, x):
+            return x
+
+        def __call__(self, x):
+            return x
+
+    def told(callable):
+        return json.loads(anyfn.convert(callable).signature).get("source")
+
+    def source(function):
+        code = function.__code__
+        return {"file": code.co_filename, "line": code.co_firstlineno, "name": function.__qualname__}
+
+    assert told(source) == source(source) and source(source)["name"].endswith("<locals>.source")
+    assert told(Handler().on_call) == source(Handler.on_call)
+    assert told(Handler()) == source(Handler.__call__)
+    assert told(functools.partial(source, 1)) == source(source)
+    assert told(functools.wraps(source)(lambda *args: None)) == source(source)
+    assert told(len) is None
+
+
+def test_types_of_objects_in_signatures():
+    Account = anyfn.type_info("testing.Account").cls
+
+    class Plain:
+        pass
+
+    def f(account: Account, more: typing.List[Account], plain: Plain, any_object: anyfn.Object) -> Account:
+        return account
+
+    types_ = json.loads(json.loads(anyfn.convert(f).signature)["type_schema"])["named_args"]
+    account = {"type": "testing.Account"}
+    assert types_["return"] == [account]
+    assert types_["params"] == [
+        account, {"type": "ffi.Array", "args": [account]}, {"type": "Any"}, {"type": "ffi.Object"}
+    ]  # fmt: skip
+
+
 def test_postponed_and_strange_annotations():
     scope = {"anyfn": anyfn, "typing": typing}
     source = (

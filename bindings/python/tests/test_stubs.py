@@ -240,8 +240,96 @@ anyfn.register_func("shapes.area", lambda: 0)
     begin = f"import os; from anyfn.__main__ import main; os.chdir({str(tmp_path)!r}); main("
     assert "def area(" in run_python(begin + "['stubs', 'registry', '--import', 'shapes', '--prefix', 'shapes.'])")
     out = run_python(begin + "['stubs', 'registry', '--import', 'shapes', '--prefix', 'testing.'])")
-    assert "from shapes import Point\n" in out and "def make_point(x: FloatLike, y: FloatLike) -> Point:" in out
-    assert "def point_x(point: Point) -> float:" in out and "def counter_value(counter: Object)" in out
+    # The stub of the native type has the name `Point`, too.
+    assert "from shapes import Point as _Point\n" in out and "class Point(Object):" in out
+    assert "def make_point(x: FloatLike, y: FloatLike) -> _Point:" in out
+    assert "def point_x(point: _Point) -> float:" in out and "def counter_value(counter: Counter)" in out
+
+
+def test_the_stub_of_a_library_contains_its_types(tmp_path):
+    class Library:
+        """A library that exports some of the sample functions."""
+
+        def list_functions(self):
+            return ["add_i64", "counter_value", "make_named_point"]
+
+        def get_function(self, name):
+            return anyfn.get_global_func(f"testing.{name}")
+
+    file = str(tmp_path / "sample.pyi")
+    files = _stubs.module_files(Library(), "sample.so", file, True)
+    text = files[file]
+    assert "def counter_value(counter: Counter) -> int:" in text and "class Counter(Object):" in text
+    assert "def make_named_point(name: str) -> NamedPoint:" in text and "class NamedPoint(Point):" in text
+    defined = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    assert sorted(defined) == ["Counter", "NamedPoint", "Point"]
+    source = files[str(tmp_path / "sample.py")]
+    assert "\nCounter = _anyfn.type_info('testing.Counter').cls\n" in source and ast.parse(source)
+
+
+def files_in(folder):
+    """Returns the text of each file in a folder, by path."""
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.py*"))}
+
+
+def test_functions_and_types_share_files(stubs, tmp_path):
+    """Checks that the commands for functions and types keep each other's part, in both orders."""
+    packages = []
+    for kinds in (("registry", "types"), ("types", "registry")):
+        folder = tmp_path / kinds[0]
+        commands = [(kind, "--prefix", "testing.", "-o", folder, "--runtime") for kind in kinds]
+        for command in (*commands, *commands):
+            assert stubs(*command)[0] == 0
+        for command in commands:
+            assert stubs(*command, "--check") == (0, "", "")
+        packages.append(files_in(folder))
+    assert packages[0] == packages[1] and list(packages[0]) == ["testing.py", "testing.pyi"]
+    text = packages[0]["testing.pyi"]
+    assert "def add_i64(" in text and "class Account(Object):" in text and "others: Array[Account]" in text
+    assert "def make_point(x: FloatLike, y: FloatLike) -> Point:" in text
+    source = packages[0]["testing.py"]
+    assert "\nadd_i64 = _anyfn.get_global_func('testing.add_i64')\n" in source
+    assert "\nAccount = _anyfn.type_info('testing.Account').cls\n" in source
+
+
+def test_a_stub_becomes_a_package(stubs, tmp_path, register):
+    def write(kind):
+        assert stubs(kind, "--prefix", "grow.", "-o", tmp_path, "--runtime")[0] == 0
+        return sorted(files_in(tmp_path))
+
+    register("grow.plant", lambda: None)
+    assert write("registry") == ["grow.py", "grow.pyi"]
+
+    @anyfn.object("grow.tree.Leaf")
+    class Leaf(anyfn.Object):
+        size: int
+
+    def fall(leaf: Leaf) -> "list[Leaf]":
+        return [leaf]
+
+    assert write("types") == ["grow/__init__.py", "grow/__init__.pyi", "grow/tree.py", "grow/tree.pyi"]
+    register("grow.fall", fall)
+    before = write("registry")
+    text = (tmp_path / "grow/__init__.pyi").read_text()
+    assert "def plant()" in text and "from grow.tree import Leaf\n" in text and "def fall(leaf: Leaf) -> " in text
+    assert write("types") == before and (tmp_path / "grow/__init__.pyi").read_text() == text
+    # In a Python package, stubs refer to each other by their full names.
+    (tmp_path / "typings").mkdir()
+    (tmp_path / "typings/__init__.py").touch()
+    assert stubs("registry", "--prefix", "grow.", "-o", tmp_path / "typings")[0] == 0
+    assert "from typings.grow.tree import Leaf\n" in (tmp_path / "typings/grow/__init__.pyi").read_text()
+
+
+def test_a_function_and_a_class_of_the_same_name(stubs, tmp_path, register):
+    @anyfn.object("same.Name")
+    class Name(anyfn.Object):
+        text: str
+
+    register("same.Name", lambda: None)
+    for kind in ("registry", "types"):
+        assert stubs(kind, "--prefix", "same.", "-o", tmp_path)[0] == 0
+    text = (tmp_path / "same.pyi").read_text()
+    assert "def Name_() -> Any:" in text and "class Name(Object):" in text and "The function 'Name'." in text
 
 
 def test_check(stubs, tmp_path, register):

@@ -8,14 +8,13 @@ import os
 import pathlib
 import pickle
 import random
-import re
 from array import array
 
 import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
-import test_guide
+import samples
 
 PLAIN = ["bool"] + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 PLAIN += ["float16", "float32", "float64", "complex64", "complex128"]
@@ -737,13 +736,7 @@ def test_repr_is_made_again():
 
 def test_the_page():
     """Runs ``docs/tensors.md`` block by block."""
-    root = pathlib.Path(os.environ.get("ANYFN_ROOT", pathlib.Path(__file__).resolve().parents[3]))
-    text = (root / "docs/tensors.md").read_text(encoding="utf-8")
-    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    assert len(blocks) >= 7
-    names = {"__name__": "page"}
-    for block in blocks:
-        test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+    samples.run_page("docs/tensors.md", {"__name__": "page"}, 7)
 
 
 def test_arguments_that_make_no_sense():

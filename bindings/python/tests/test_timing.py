@@ -12,7 +12,7 @@ import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
-import test_guide
+import samples
 
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
@@ -205,11 +205,7 @@ def test_the_evaluator_that_other_runtimes_have():
 def test_the_guide(tmp_path, monkeypatch):
     """Runs ``docs/timing.md`` block by block."""
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/timing.md").read_text(encoding="utf-8")
-    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    assert len(blocks) == 4
     names = {"__name__": "guide"}
-    for block in blocks:
-        test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+    samples.run_page("docs/timing.md", names, 4)
     assert (tmp_path / "trace.json").exists()
     anyfn.remove_global_func("doc.scale")

@@ -56,7 +56,8 @@ def classes(path):
 
 def test_classes(files, capsys):
     assert {str(path.relative_to(files)) for path in files.rglob("*.py*")} == {
-        "stubbed/__init__.pyi", "stubbed/__init__.py", "stubbed/ir.pyi", "stubbed/ir.py"
+        "stubbed/__init__.pyi", "stubbed/__init__.py", "stubbed/ir.pyi", "stubbed/ir.py",
+        "stubbed/walk.pyi", "stubbed/walk.py"
     }  # fmt: skip
     text = (files / "stubbed/ir.pyi").read_text()
     found = classes(files / "stubbed/ir.pyi")
@@ -70,7 +71,18 @@ def test_classes(files, capsys):
     assert "hidden" not in text.split("__init__")[1]
     assert main(["stubs", "types", "--prefix", "stubbed.", "-o", str(files), "--runtime", "--check"]) == 0
     assert main(["stubs", "types", "--prefix", "no.such."]) == 2
-    assert "no native type with fields or methods has a key that begins with 'no.such.'" in capsys.readouterr().err
+    assert "no native type has a key that begins with 'no.such.'" in capsys.readouterr().err
+
+
+@anyfn.object("stubbed.walk.Visitor")
+class Visitor(anyfn.Object):
+    root: Expr
+
+
+def test_a_type_of_another_module(files):
+    text = (files / "stubbed/walk.pyi").read_text()
+    # The Python class can be imported here; a class that cannot be is imported from its stub.
+    assert "from test_type_stubs import Expr\n" in text and "    root: Expr\n" in text
 
 
 def test_the_module_of_the_classes(files, monkeypatch):

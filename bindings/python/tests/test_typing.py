@@ -218,6 +218,7 @@ ALLOWED = {
         "what `inspect.signature` shows"
     ),
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
+    r"anyfn\.types\.\w+": "native types, which depend on the libraries that are loaded",
     r"anyfn\.tir\.TYPE_CHECKING": "the condition of imports that only annotations need",
 }
 

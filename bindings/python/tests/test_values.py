@@ -590,8 +590,10 @@ def test_module():
     assert not anyfn.testing.nop.releases_gil
     f = anyfn.get_global_func("testing.nop")
     f.releases_gil = True
-    assert f.releases_gil
+    assert f.releases_gil and anyfn.get_global_func("testing.nop").releases_gil
     assert f(1) is None
+    f.releases_gil = False
+    assert not anyfn.get_global_func("testing.nop").releases_gil
 
 
 def test_a_module_without_a_main_function_says_so():

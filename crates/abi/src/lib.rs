@@ -29,9 +29,10 @@ pub use dlpack::*;
 pub use functions::*;
 pub use index::*;
 pub use object::{
-    OBJECT_FLAG_FUNCTION_EXT, OBJECT_FLAG_LOCKED, OBJECT_FLAG_TENSOR_READ_ONLY, OBJECT_FLAG_TRACE_LOCKED,
-    TENSOR_VIEW_READ_ONLY, TVMFFIObject, TVMFFIObjectDeleter, kTVMFFIObjectDeleterFlagBitMaskBoth,
-    kTVMFFIObjectDeleterFlagBitMaskStrong, kTVMFFIObjectDeleterFlagBitMaskWeak,
+    OBJECT_FLAG_FUNCTION_EXT, OBJECT_FLAG_FUNCTION_KEEPS, OBJECT_FLAG_FUNCTION_RELEASES, OBJECT_FLAG_LOCKED,
+    OBJECT_FLAG_TENSOR_READ_ONLY, OBJECT_FLAG_TRACE_LOCKED, TENSOR_VIEW_READ_ONLY, TVMFFIObject,
+    TVMFFIObjectDeleter, kTVMFFIObjectDeleterFlagBitMaskBoth, kTVMFFIObjectDeleterFlagBitMaskStrong,
+    kTVMFFIObjectDeleterFlagBitMaskWeak,
 };
 pub use reflection::*;
 

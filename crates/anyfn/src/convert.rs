@@ -203,6 +203,14 @@ impl Mismatch {
         self.0.got = got;
         self
     }
+
+    /// Converts the mismatch into an error whose message begins with `subject`, the value that does not match, such as
+    /// `element 3 of the List`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn into_error(self, subject: &str) -> Error {
+        Error::untraced(self.kind(), &format!("{subject}: {self}"))
+    }
 }
 
 impl fmt::Display for Mismatch {
@@ -214,10 +222,11 @@ impl fmt::Display for Mismatch {
 
 impl core::error::Error for Mismatch {}
 
+/// The error has no backtrace, because it would begin with a line of this crate.
 impl From<Mismatch> for Error {
     #[cold]
     fn from(mismatch: Mismatch) -> Error {
-        Error::new(mismatch.kind(), &mismatch.to_string())
+        Error::untraced(mismatch.kind(), &mismatch.to_string())
     }
 }
 

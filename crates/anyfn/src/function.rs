@@ -2,6 +2,9 @@
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use alloc::format;
 
 use anyfn_abi::{
     AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
@@ -70,14 +73,8 @@ impl<'a> Args<'a> {
         let Some(view) = self.0.get(index) else {
             crate::bail!("TypeError", "argument #{index} is missing: the call has {} arguments", self.0.len());
         };
-        T::from_arg(view).map_err(|mismatch| {
-            crate::error!(
-                mismatch.kind(),
-                "mismatched type on argument #{index}: expected `{}` but got `{}`",
-                mismatch.expected(),
-                mismatch.got()
-            )
-        })
+        T::from_arg(view)
+            .map_err(|mismatch| mismatch.into_error(&format!("mismatched type on argument #{index}")))
     }
 
     /// Returns the arguments as a slice.
@@ -323,7 +320,9 @@ impl PackedFunc {
 
     fn ext(&self) -> Option<&'static AnyfnFunctionExt> {
         // SAFETY: the header is live.
-        let flags = unsafe { (*self.0.header()).flags };
+        let flags = unsafe { &raw mut (*self.0.header()).flags };
+        // SAFETY: the word is aligned and live. A frontend may change other flags of the function at the same time.
+        let flags = unsafe { AtomicU32::from_ptr(flags) }.load(Ordering::Relaxed);
         if flags & OBJECT_FLAG_FUNCTION_EXT == 0 {
             return None;
         }

@@ -99,6 +99,7 @@ pub mod tensor_mismatch;
 mod tensor_ops;
 mod text;
 mod typed;
+mod typed_call;
 mod types;
 mod value_type;
 

@@ -482,12 +482,12 @@ macro_rules! arities {
             /// Calls the function.
             ///
             /// # Errors
-            /// Returns the error of the function, and `TypeError` if the result has another type.
+            /// Returns the error of the function, and `TypeError`, which names the function, if the result has another
+            /// type.
             #[inline]
             #[allow(non_snake_case, clippy::too_many_arguments, reason = "one macro for all arities")]
             pub fn call(&self, $($name: $name),*) -> Result<Out> {
-                let value = self.packed.call(($($name,)*))?;
-                value.get::<Out>()
+                self.packed.call_to::<Out>(($($name,)*))
             }
 
             /// Converts the function into a closure, which is called like any other Rust function.

@@ -68,26 +68,35 @@ fn the_other_kind_is_copied_and_the_same_kind_is_not() {
 
 #[test]
 fn errors_say_where() {
-    check_error::<Array<i64>>(any((1, "x")), "Expected `Array<int>` but got `Array[index 1: str]`, at `#0[1]`");
-    check_error::<Vec<i64>>(any((1, "x")), "Expected `Array<int>` but got `Array[index 1: str]`, at `#0[1]`");
-    check_error::<List<i64>>(any(("x",)), "Expected `List<int>` but got `List[index 0: str]`, at `#0[0]`");
+    check_error::<Array<i64>>(
+        any((1, "x")),
+        "Expected `Array<int>` but got `Array whose element 1 is str`, at `#0[1]`",
+    );
+    check_error::<Vec<i64>>(
+        any((1, "x")),
+        "Expected `Array<int>` but got `Array whose element 1 is str`, at `#0[1]`",
+    );
+    check_error::<List<i64>>(
+        any(("x",)),
+        "Expected `List<int>` but got `List whose element 0 is str`, at `#0[0]`",
+    );
     check_error::<Array<Array<i64>>>(
         any((vec![1], ("a", 1))),
-        "Expected `Array<Array<int>>` but got `Array[index 1: Array[index 0: str]]`, at `#0[1][0]`",
+        "Expected `Array<Array<int>>` but got `Array whose element 1 is Array whose element 0 is str`, at `#0[1][0]`",
     );
     check_error::<Map<String, i64>>(
         any(Map::<Any, Any>::try_from_iter([("a", "x")]).unwrap()),
-        "Expected `Map<str, int>` but got `Map[K, some value is str]`, at `#0[\"a\"]`",
+        "Expected `Map<str, int>` but got `Map with a value that is str`, at `#0[\"a\"]`",
     );
     check_error::<Map<String, i64>>(
         any(Map::<Any, Any>::try_from_iter([(1, 2)]).unwrap()),
-        "Expected `Map<str, int>` but got `Map[some key is int, V]`, at `#0.key`",
+        "Expected `Map<str, int>` but got `Map with a key that is int`, at `#0.key`",
     );
     check_error::<Array<i64>>(any(1), "Expected `Array<int>` but got `int`");
     check_error::<(i64, i64)>(any((1, 2, 3)), "Expected `Tuple<int, int>` but got `Array[size=3]`");
     check_error::<Vec<u8>>(
         any((1, 300)),
-        "Expected `Array<int>` but got `Array[index 1: int 300]`, at `#0[1]`",
+        "Expected `Array<int>` but got `Array whose element 1 is int 300`, at `#0[1]`",
     );
 }
 
@@ -106,7 +115,7 @@ fn errors_carry_their_detail() {
             ("argument", "0"),
             ("path", "[\"key\"][1]"),
             ("expected", "Map<str, Array<int>>"),
-            ("got", "Map[K, some value is Array[index 1: str]]"),
+            ("got", "Map with a value that is Array whose element 1 is str"),
         ]
         .map(text)
     );

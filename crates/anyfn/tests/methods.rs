@@ -206,7 +206,7 @@ fn cells_hold_values_of_any_type() {
     assert_eq!(one.size.get(), 200);
     assert_eq!(
         message(object.set_field("size", 300)),
-        "OverflowError: expected `u8 (0 to 255)` but got `int 300`"
+        "OverflowError: field 'size' of test.methods.Node: expected `u8 (0 to 255)` but got `int 300`"
     );
     assert!(message(object.set_field("next", 1)).starts_with("TypeError: "));
     assert_eq!(one.size.get(), 200);

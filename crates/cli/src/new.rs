@@ -27,7 +27,7 @@ const TEMPLATES: &[Template] = &[
             ("Cargo.toml", include_str!("../templates/rust/Cargo.toml.in")),
             ("src/lib.rs", include_str!("../templates/rust/src/lib.rs.in")),
             ("Makefile", include_str!("../templates/rust/Makefile.in")),
-            (".gitignore", "/target/\n"),
+            (".gitignore", include_str!("../templates/rust/.gitignore.in")),
         ],
     },
     Template {
@@ -37,7 +37,7 @@ const TEMPLATES: &[Template] = &[
             README,
             ("@NAME@.c", include_str!("../templates/c/@NAME@.c.in")),
             ("Makefile", include_str!("../templates/c/Makefile.in")),
-            (".gitignore", "*.so\n"),
+            (".gitignore", include_str!("../templates/c/.gitignore.in")),
         ],
     },
     Template {
@@ -47,7 +47,7 @@ const TEMPLATES: &[Template] = &[
             README,
             ("@NAME@.cc", include_str!("../templates/cpp/@NAME@.cc.in")),
             ("Makefile", include_str!("../templates/cpp/Makefile.in")),
-            (".gitignore", "*.so\n"),
+            (".gitignore", include_str!("../templates/cpp/.gitignore.in")),
         ],
     },
 ];
@@ -95,6 +95,7 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
             .replace("@NAME@", name)
             .replace("@LIBRARY@", &library_name)
             .replace("@ANYFN@", &root.display().to_string())
+            .replace("@INCLUDE@", &root.join("bindings/c/include").display().to_string())
             .replace("@COMMAND@", &command.display().to_string())
     };
     for (file, content) in template.files {

@@ -11,7 +11,8 @@ pub(crate) const USAGE: &str = "\
 usage: anyfn COMMAND [OPTIONS]
 
   inspect [--json] FILE...   shows what libraries contain, what they need and were built for, without running their code
-  call FILE NAME [ARG...]    calls a function of a library and prints the result; an ARG is JSON, or otherwise a string
+  call FILE NAME [ARG...]    calls a function of a library and prints the result; an ARG is JSON, or otherwise a string,
+                             as in `anyfn call f.so f 1 2.5 text '[1, 2]'`
   bundle [OPTION...] OUT FILE...
                              writes a library and the modules that it imports to one file; the library is linked from object
                              files, static archives and sources, or is a single library that is linked already:
@@ -28,7 +29,7 @@ usage: anyfn COMMAND [OPTIONS]
                                --isolation auto|required|off, --writable DIR  isolation of sessions by the kernel
                                --runner COMMAND   program that starts the sessions, such as `taskset -c 2` or an emulator
                                --worker WORD..., --show-output  program of the sessions; show its error output
-  rpc key NAME               prints a new key
+  rpc key [-o FILE] NAME     prints a new key, or creates FILE with it, which only its owner may read
   doctor [--json]            tests what works on this machine and reports why the rest does not
   version                    prints the versions of this command and of its ABI
   help                       prints this help
@@ -37,13 +38,37 @@ Options have the form --option VALUE or --option=VALUE. What follows -- is never
 The exit status is 0 on success, 1 on failure (a file does not load, a call fails, ...) and 2 if the command line is wrong.
 ";
 
-/// Reports an error in the command line of `command` and returns the exit status 2. If `error` is about the
-/// option `--help`, prints the help instead.
-pub(crate) fn wrong(command: &str, error: &lexopt::Error) -> ExitCode {
-    if matches!(error, lexopt::Error::UnexpectedOption(option) if option == "-h" || option == "--help") {
-        return output::print(USAGE);
+/// Returns the help of one command, such as `new` or `rpc server`: its part of [`USAGE`]. For `help`, or if there is no
+/// such command, returns the help of all commands.
+fn help(command: &str) -> String {
+    if command == "help" {
+        return USAGE.to_owned();
     }
-    output::complain(&format!("anyfn: {}\n\n{USAGE}", reason(command, error)));
+    let (head, rest) = USAGE.split_once("\n\n").unwrap_or((USAGE, ""));
+    let (commands, notes) = rest.split_once("\n\n").unwrap_or((rest, ""));
+    let mut lines = Vec::new();
+    let mut is_inside = false;
+    for line in commands.lines() {
+        // The first line of a command is indented by two blanks, and its further lines by more.
+        if let Some(entry) = line.strip_prefix("  ").filter(|entry| !entry.starts_with(' ')) {
+            is_inside =
+                entry.strip_prefix(command).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        }
+        if is_inside {
+            lines.push(line);
+        }
+    }
+    if lines.is_empty() { USAGE.to_owned() } else { format!("{head}\n\n{}\n\n{notes}", lines.join("\n")) }
+}
+
+/// Reports an error in the command line of `command` and returns the exit status 2. If `error` is about the
+/// option `--help`, prints the help of the command instead.
+pub(crate) fn wrong(command: &str, error: &lexopt::Error) -> ExitCode {
+    let help = help(command);
+    if matches!(error, lexopt::Error::UnexpectedOption(option) if option == "-h" || option == "--help") {
+        return output::print(&help);
+    }
+    output::complain(&format!("anyfn: {}\n\n{help}", reason(command, error)));
     ExitCode::from(2)
 }
 

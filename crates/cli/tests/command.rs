@@ -59,9 +59,71 @@ fn functions_are_called() {
     says(&["testing.concat", "a", "b"], "'ab'");
     says(&["testing.echo", "[1, [2.5, null], true]"], "[1, [2.5, None], True]");
     says(&["testing.map_sum", "{\"a\": 1, \"b\": 2}"], "3");
+    says(&["testing.defaults", "1"], "'1 2 x None [1, 2]'");
     let output = anyfn(&["call", path, "add_one", "x"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("TypeError"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_call_without_its_arguments_says_what_to_write() {
+    let plugin = plugin();
+    let path = plugin.to_str().expect("the path is text");
+    let says = |words: &[&str], code: i32, parts: &[&str]| {
+        let output = anyfn(&[&["call"], words].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{words:?}: no `{part}` in\n{said}");
+        }
+    };
+    let example = format!("example: anyfn call {path} add_one 1\n");
+    says(&[path, "add_one"], 1, &["`add_one` takes 1 argument, got 0\n  x: int\n", &example]);
+    let example = format!("example: anyfn call {path} testing.concat text text\n");
+    says(
+        &[path, "testing.concat", "a"],
+        1,
+        &["`testing.concat` takes 2 arguments, got 1\n  a: str\n  b: str\n", &example],
+    );
+    says(&[path, "testing.concat", "a", "b", "c"], 1, &["takes 2 arguments, got 3"]);
+    says(&[path, "testing.array_sum"], 1, &["  values: Array<int>\n", "testing.array_sum '[1]'\n"]);
+    says(&[path, "testing.map_sum"], 1, &["testing.map_sum '{\"key\":1}'\n"]);
+    says(
+        &[path, "testing.defaults"],
+        1,
+        &["`testing.defaults` takes 1 to 5 arguments, got 0\n", "  s: str = 'x'\n"],
+    );
+    says(&[path, "testing.saxpy"], 1, &["takes 3 arguments, got 0", "  x: Tensor\n", "from a program"]);
+    says(&[], 2, &["needs a file and the name of a function, got nothing", "call FILE NAME [ARG...]"]);
+    says(&["saxpy"], 2, &["got `saxpy`; to call a function of that name, write `anyfn call FILE.so saxpy"]);
+    says(&["absent.so"], 2, &["got `absent.so`, a file that does not exist"]);
+    says(&[path], 2, &["add one of its functions: add_one, echo_any, scale"]);
+}
+
+#[test]
+fn each_command_has_its_own_help() {
+    let all = text(&anyfn(&["help"]).stdout);
+    for (words, parts, others) in [
+        (&["new", "--help"][..], &["new --rust|--c|--cpp DIR"][..], &["inspect", "rpc"][..]),
+        (&["new", "-h"], &["new --rust|--c|--cpp DIR"], &["inspect"]),
+        (&["call", "--help"], &["call FILE NAME [ARG...]", "as in `anyfn call"], &["inspect", "bundle"]),
+        (&["bundle", "--help"], &["bundle [OPTION...]", "--linker CMD"], &["inspect"]),
+        (&["inspect", "--help"], &["inspect [--json] FILE..."], &["bundle"]),
+        (&["doctor", "--help"], &["doctor [--json]"], &["bundle"]),
+        (&["rpc", "--help"], &["rpc server [OPTION...]", "rpc key"], &["bundle"]),
+        (&["rpc", "server", "--help"], &["rpc server [OPTION...]", "--isolation"], &["rpc key"]),
+        (&["version", "--help"], &["version  "], &["bundle"]),
+    ] {
+        let output = anyfn(words);
+        let said = text(&output.stdout);
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+        assert!(
+            said.starts_with("usage: anyfn ") && said.contains("Options have the form"),
+            "{words:?}: {said}"
+        );
+        assert!(parts.iter().all(|part| said.contains(part) && all.contains(part)), "{words:?}: {said}");
+        assert!(!others.iter().any(|other| said.contains(&format!("\n  {other}"))), "{words:?}: {said}");
+    }
 }
 
 #[test]
@@ -167,7 +229,7 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["new", "--cobol", "x"], 2, "no option `--cobol`");
     refused(&["new", "--c", "/"], 1, "is not a valid plugin name");
     refused(&["new", "--c", "Upper"], 1, "is not a valid plugin name");
-    refused(&["call", "x.so"], 2, "needs a file and the name");
+    refused(&["call", "x.so"], 2, "needs a file and the name of a function, got `x.so`");
     refused(&["call", "absent.so", "f"], 1, "there is no such file");
     refused(&["inspect"], 2, "needs a file");
     refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
@@ -224,7 +286,7 @@ fn libraries_of_the_system_can_be_inspected() {
     let help = anyfn(&["help"]);
     assert!(help.status.success() && text(&help.stdout).contains("inspect"));
     assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
-    for words in [&["--help"][..], &["-h"], &["inspect", "--help"], &["call", "-h"], &["bundle", "--help"]] {
+    for words in [&["--help"][..], &["-h"], &["help", "--help"]] {
         let output = anyfn(words);
         assert!(output.status.success() && output.stdout == help.stdout, "{words:?}");
     }

@@ -36,7 +36,8 @@ fn register_copy(type_index: i32) -> Result<()> {
 fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     let info = type_info(type_index)?;
     if !from.is_instance(type_index) {
-        bail!("TypeError", "expected an object of type `{}` but got `{}`", info.key(), from.type_key());
+        let (key, got) = (info.key(), from.type_key());
+        bail!("TypeError", "__ffi_shallow_copy__ of `{key}`: expected an object of this type but got `{got}`");
     }
     let object = new_object(info)?;
     for field in info.fields() {

@@ -122,11 +122,24 @@ fn unknown(text: &str) -> Error {
         "float4_e2m1fn",
         "float6_e2m3fn",
     ];
-    let near = nearest(text, USUAL.into_iter());
+    // Names of the same types in C, NumPy and other libraries.
+    const OTHERS: [(&str, &str); 6] = [
+        ("long", "int64"),
+        ("double", "float64"),
+        ("half", "float16"),
+        ("fp16", "float16"),
+        ("fp32", "float32"),
+        ("bf16", "bfloat16"),
+    ];
+    let other = OTHERS.iter().find(|(other, _)| *other == text).map(|(_, name)| *name);
+    let near = other.or_else(|| nearest(text, USUAL.into_iter()));
     let text = shorten(text);
     match near {
         Some(near) => anyfn::error!("ValueError", "unknown dtype `{text}`; did you mean `{near}`?"),
-        None => anyfn::error!("ValueError", "unknown dtype `{text}`"),
+        None => anyfn::error!(
+            "ValueError",
+            "unknown dtype `{text}`; expected a name such as `float32`, `int8`, `bool` or `float32x4`"
+        ),
     }
 }
 
@@ -190,7 +203,7 @@ fn parse_small_float(text: &str) -> Option<Result<DLDataType>> {
 fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
     let find_code = custom("dtype.get_custom_type_code")?;
     let Some((name, rest)) = rest.split_once(']') else { return Err(unknown(text)) };
-    let code = find_code.call((name,))?.get::<u8>()?;
+    let code = find_code.call_to::<u8>((name,))?;
     let (bits, rest) = split_bits(text, rest)?;
     Ok(DLDataType { code, bits: bits.unwrap_or(CUSTOM_BITS), lanes: parse_lanes(text, rest)? })
 }
@@ -302,7 +315,8 @@ mod tests {
     fn the_nearest_data_type_is_named() {
         let message = |text: &str| parse(text).unwrap_err().message().to_string();
         assert_eq!(message("flaot32"), "unknown dtype `flaot32`; did you mean `float32`?");
-        assert_eq!(message("xyz"), "unknown dtype `xyz`");
+        assert_eq!(message("double"), "unknown dtype `double`; did you mean `float64`?");
+        assert!(message("xyz").starts_with("unknown dtype `xyz`; expected a name such as `float32`"));
         assert!(message(&"9".repeat(100_000)).len() < 300);
     }
 
@@ -316,8 +330,7 @@ mod tests {
             ["complex64", "f", "i", "fp16", "float32y", "x4", "é", "float16x2x2", "int+8", "int0", "int 8"]
         {
             let error = parse(text).unwrap_err();
-            let message =
-                error.message().split_once("; did you mean").map_or(error.message(), |(start, _)| start);
+            let message = error.message().split_once("; ").map_or(error.message(), |(start, _)| start);
             assert_eq!((error.kind(), message), ("ValueError", &*format!("unknown dtype `{text}`")));
         }
         for text in ["float32x", "float32x0", "int8x-1", "int8x+2", "float32xvscalex", "float4_e2m1fnx"] {

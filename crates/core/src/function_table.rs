@@ -121,8 +121,7 @@ pub(crate) fn names() -> Vec<&'static [u8]> {
 /// Returns the name under which a function is registered. If it has several names, returns the one whose first
 /// registration is the oldest.
 pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
-    let is_it = |entry: &FunctionEntry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
-    ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
+    ENTRIES.iter().find(|(_, entry)| entry.function.holds(function)).map(|(name, _)| name)
 }
 
 /// Returns the metadata of the function that is registered under `name`. If no metadata was registered,

@@ -37,6 +37,26 @@ def containers(array: Array[int], items: List[int], pairs: Map[str, int]) -> Non
     wrong: MutableSequence[int] = array  # E: Incompatible types in assignment
 
 
+# --- Registered functions --------------------------------------------------------------------------------------------
+
+
+@anyfn.register_func("mistakes.half")
+def half(x: int) -> float:
+    return x / 2
+
+
+@anyfn.register_func
+def shown(x: int, *, width: int = 3) -> str:
+    return f"{x:{width}}"
+
+
+half("x")  # E: incompatible type "str"
+half()  # E: Missing positional argument "x"
+half(1).upper()  # E: "float" has no attribute "upper"
+shown(1, width="x")  # E: incompatible type "str"
+shown(1, 2)  # E: Too many positional arguments
+third: str = anyfn.register_func("mistakes.third", half)(3)  # E: expression has type "float"
+
 # --- Functions of the registry ---------------------------------------------------------------------------------------
 
 x = np.zeros(3, np.float32)
@@ -57,6 +77,9 @@ testing.call_n(1, 2)  # E: expected "Callable[..., Any]"
 testing.no_such_function()  # E: Module has no attribute
 testing.echo_dtype(1)  # E: incompatible type "int"
 testing.str_len.call  # E: has no attribute "call"
+testing.counter_value(1)  # E: incompatible type "int"
+testing.counter_value(testing.make_point(1, 2))  # E: incompatible type "Point"
+testing.make_point(1, 2).z  # E: "Point" has no attribute "z"
 
 
 async def awaited() -> None:

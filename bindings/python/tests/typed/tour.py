@@ -60,6 +60,10 @@ assert fields["rate"] == 0.5
 
 registered: PackedFunc = anyfn.register_func("tour.twice", twice, override=True)
 registered = anyfn.register_func("tour.twice", override=True)(twice)
+# A registered function has the types of the Python function.
+greeting: str = greet(name="you")
+four: int = tour_plain(3)
+tripled: float = anyfn.register_func("tour.tripled", lambda: 3.0, override=True)()
 
 # --- Looking up and calling ------------------------------------------------------------------------------------------
 
@@ -256,6 +260,7 @@ module: Module = anyfn.load_module(os.environ["ANYFN_TESTING_LIB"])
 assert module.add_one(1) == module["add_one"](1) == module.get_function("add_one")(1) == 2
 assert module.implements_function("add_one") and "add_one" in module.list_functions() and module.kind == "library"
 linked: Module = anyfn.system_lib()
+headers: str = anyfn.get_include()
 in_use: dict[str, int] = module.leases()
 reason: Optional[str] = module.pinned
 assert in_use["modules"] >= 1 and (reason is None or reason)
@@ -310,6 +315,10 @@ compiled = anyfn.build([function], target={"kind": "c"})
 c_source: str = anyfn.source(function, target="c")
 automatic: tir.Schedule = tir.default_schedule(function).copy()
 lowered: tir.IRModule = anyfn.lower(automatic, target)
+by_hand: tir.Schedule = tir.Schedule(function)
+by_hand.finish(target)
+renamed: Module = anyfn.build(by_hand, "c -O2", name="twice", verbose=True)
+assert renamed.list_functions() == ["twice"]
 result = np.empty(4, "float32")
 compiled["double"](np.ones(4, "float32"), result)
 read_back: Union[tir.PrimFunc, tir.IRModule] = tir.parse(str(function))
@@ -491,7 +500,7 @@ who: Any = anyfn.json_metadata(saved)["by"]
 anyfn.register_alias("tour.Old", "tour.New")
 anyfn.register_alias("x", "y", of="tour.New")
 
-for name in ("tour.greet", "tour.twice"):
+for name in ("tour.greet", "tour.tripled", "tour.twice"):
     anyfn.remove_global_func(name)
 
 

@@ -26,6 +26,10 @@ adder: anyfn.PackedFunc = testing.make_adder(2)
 error: Optional[BaseException] = testing.catch_error(lambda: 1)
 truth: bool = testing.not_(x=False)
 point: anyfn.Object = testing.make_point(1, 2)
+named: testing.Point = testing.make_named_point("p")
+real = named.x + testing.point_x(named) + testing.make_point(1, 2).y
+counter: testing.Counter = testing.make_counter(1)
+number = testing.counter_add(counter, 2) + testing.counter_value(counter)
 testing.count(1, "x", None)
 described: Optional[str] = testing.add_i64.signature
 

@@ -5,9 +5,10 @@ use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
 use super::Value;
+use super::check::{read, wrong_element};
 use super::seq::{self, Seq};
 use super::slice::{Slice, SliceIndices};
-use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
+use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
 /// Capacity, in elements, of a new Array whose creator specifies no capacity.
 const DEFAULT_CAPACITY: usize = 4;
@@ -232,7 +233,9 @@ impl<T: FromArg> Array<T> {
     pub fn get(&self, index: usize) -> Result<T::Arg<'_>> {
         let items = self.as_slice();
         match items.get(index) {
-            Some(item) => T::from_arg(item.view_ref()).map_err(Error::from),
+            Some(item) => {
+                T::from_arg(item.view_ref()).map_err(|mismatch| wrong_element("Array", index, mismatch))
+            }
             None => Err(seq::out_of_bounds(index as i64, items.len())),
         }
     }
@@ -300,7 +303,7 @@ impl<T: Value> Array<T> {
     /// Returns `MemoryError` if memory allocation fails, and a conversion error if the element is no longer a `T`.
     pub fn pop(&mut self) -> Result<Option<T>> {
         let removed = self.make_mut(0)?.pop();
-        removed.map(|value| value.get::<T>()).transpose()
+        removed.map(|value| read(&value, "the last element of the Array")).transpose()
     }
 
     /// Replaces the element at `index`.
@@ -333,7 +336,7 @@ impl<T: Value> Array<T> {
     pub fn remove(&mut self, index: usize) -> Result<T> {
         let index = seq::check_index(index, self.len())?;
         let removed = self.make_mut(0)?.remove(index);
-        removed.get::<T>()
+        T::from_arg(removed.view_ref()).map_err(|mismatch| wrong_element("Array", index, mismatch))
     }
 
     /// Appends the elements of an iterator.

@@ -3,7 +3,8 @@
 use alloc::format;
 use alloc::string::ToString;
 
-use crate::{Any, FromArg, Mismatch, Result, Schema};
+use super::Value;
+use crate::{Any, Error, FromArg, Mismatch, Result, Schema};
 
 /// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
 pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
@@ -21,7 +22,7 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
 /// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
 #[cold]
 pub(super) fn in_sequence(schema: fn() -> Schema, name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[index {index}: {}]", mismatch.got());
+    let got = format!("{name} whose element {index} is {}", mismatch.got());
     mismatch.inside(&format!("[{index}]"), schema().to_string(), got)
 }
 
@@ -45,16 +46,30 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     Ok(())
 }
 
+/// Returns the error for the element at `index` of a sequence that is not of the sequence's element type. `name` is the
+/// name of the sequence's type in messages.
+#[cold]
+pub(super) fn wrong_element(name: &str, index: usize, mismatch: Mismatch) -> Error {
+    mismatch.into_error(&format!("element {index} of the {name}"))
+}
+
+/// Reads a value that comes from a container as `T`. The message of an error begins with `subject`, such as
+/// `a key of the Dict`.
+#[inline]
+pub(super) fn read<T: Value>(value: &Any, subject: &str) -> Result<T> {
+    T::from_arg(value.view_ref()).map_err(|mismatch| mismatch.into_error(subject))
+}
+
 /// Converts the mismatch of a key into a mismatch of the mapping that contains it.
 #[cold]
 pub(super) fn of_key(schema: fn() -> Schema, name: &str, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[some key is {}, V]", mismatch.got());
+    let got = format!("{name} with a key that is {}", mismatch.got());
     mismatch.inside(".key", schema().to_string(), got)
 }
 
 /// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
 #[cold]
 pub(super) fn of_value(schema: fn() -> Schema, name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[K, some value is {}]", mismatch.got());
+    let got = format!("{name} with a value that is {}", mismatch.got());
     mismatch.inside(&format!("[{key:?}]"), schema().to_string(), got)
 }

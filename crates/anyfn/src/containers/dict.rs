@@ -10,6 +10,7 @@ use alloc::vec::{self, Vec};
 use anyfn_abi::kTVMFFIDict;
 
 use super::Value;
+use super::check::read;
 use super::lock::{Locked, lock};
 use super::mapping::{self, Added, Mapping};
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
@@ -37,6 +38,10 @@ pub struct Dict<K = Any, V = Any> {
     object: ObjectRef,
     pairs: PhantomData<fn() -> (K, V)>,
 }
+
+/// A key and a value of a Dict, for messages.
+const KEY: &str = "a key of the Dict";
+const VALUE: &str = "a value of the Dict";
 
 /// Guard that holds the lock of a Dict and gives access to its pairs.
 struct Guard<'a> {
@@ -434,7 +439,7 @@ impl<K: Value, V: Value> Dict<K, V> {
     /// value is not a `V`.
     #[inline]
     pub fn get(&self, key: impl IntoArg) -> Result<Option<V>> {
-        self.get_any(key)?.map(|value| value.get::<V>()).transpose()
+        self.get_any(key)?.map(|value| read(&value, VALUE)).transpose()
     }
 
     /// Returns the value of a key, or an error if the key is absent.
@@ -472,7 +477,7 @@ impl<K: Value, V: Value> Dict<K, V> {
     /// # Errors
     /// Returns a conversion error, such as `TypeError`, if a key is not a `K`.
     pub fn keys(&self) -> Result<Vec<K>> {
-        self.snapshot().iter().map(|(key, _)| key.get::<K>()).collect()
+        self.snapshot().iter().map(|(key, _)| read(key, KEY)).collect()
     }
 
     /// Returns a snapshot of the values, in insertion order of their keys.
@@ -480,7 +485,7 @@ impl<K: Value, V: Value> Dict<K, V> {
     /// # Errors
     /// Returns a conversion error, such as `TypeError`, if a value is not a `V`.
     pub fn values(&self) -> Result<Vec<V>> {
-        self.snapshot().iter().map(|(_, value)| value.get::<V>()).collect()
+        self.snapshot().iter().map(|(_, value)| read(value, VALUE)).collect()
     }
 }
 
@@ -554,7 +559,7 @@ impl<K: Value, V: Value> Iterator for DictIter<K, V> {
     type Item = Result<(K, V)>;
     fn next(&mut self) -> Option<Self::Item> {
         let (key, value) = self.pairs.next()?;
-        Some(key.get::<K>().and_then(|key| Ok((key, value.get::<V>()?))))
+        Some(read(&key, KEY).and_then(|key| Ok((key, read(&value, VALUE)?))))
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.pairs.size_hint()

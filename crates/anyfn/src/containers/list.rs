@@ -8,6 +8,7 @@ use core::ops::{Deref, DerefMut, Range};
 use alloc::vec::{self, Vec};
 
 use super::Value;
+use super::check::{read, wrong_element};
 use super::lock::{Locked, lock};
 use super::seq::{self, Seq};
 use crate::{Any, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
@@ -260,7 +261,8 @@ impl<T: Value> List<T> {
     /// `T`.
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
-        self.get_any(index)?.get::<T>()
+        let item = self.get_any(index)?;
+        T::from_arg(item.view_ref()).map_err(|mismatch| wrong_element("List", index, mismatch))
     }
 
     /// Returns the first element.
@@ -277,7 +279,7 @@ impl<T: Value> List<T> {
     /// Returns the errors of [`List::get`].
     pub fn last(&self) -> Result<T> {
         let last = self.lock().items().last().cloned();
-        last.ok_or_else(|| seq::out_of_bounds(-1, 0))?.get::<T>()
+        read(&last.ok_or_else(|| seq::out_of_bounds(-1, 0))?, "the last element of the List")
     }
 
     /// Appends an element.
@@ -302,7 +304,7 @@ impl<T: Value> List<T> {
     #[inline]
     pub fn pop(&self) -> Result<Option<T>> {
         let removed = self.lock().pop();
-        removed.map(|value| value.get::<T>()).transpose()
+        removed.map(|value| read(&value, "the last element of the List")).transpose()
     }
 
     /// Replaces the element at `index`.
@@ -344,7 +346,7 @@ impl<T: Value> List<T> {
             let index = seq::check_index(index, seq.len())?;
             seq.remove(index)
         };
-        removed.get::<T>()
+        T::from_arg(removed.view_ref()).map_err(|mismatch| wrong_element("List", index, mismatch))
     }
 
     /// Appends the elements of an iterator in one atomic operation.
@@ -473,7 +475,7 @@ pub struct ListIter<T = Any> {
 impl<T: Value> Iterator for ListIter<T> {
     type Item = Result<T>;
     fn next(&mut self) -> Option<Result<T>> {
-        self.items.next().map(|item| item.get::<T>())
+        self.items.next().map(|item| read(&item, "an element of the List"))
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.items.size_hint()
@@ -482,7 +484,7 @@ impl<T: Value> Iterator for ListIter<T> {
 
 impl<T: Value> DoubleEndedIterator for ListIter<T> {
     fn next_back(&mut self) -> Option<Result<T>> {
-        self.items.next_back().map(|item| item.get::<T>())
+        self.items.next_back().map(|item| read(&item, "an element of the List"))
     }
 }
 

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use anyfn_abi::kTVMFFIMap;
 
 use super::mapping::{self, Layout, Mapping};
-use crate::{Any, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
+use crate::{Any, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
 /// A mapping of keys to values in insertion order, with copy-on-write semantics: clones share the pairs until one
 /// clone is changed.
@@ -180,7 +180,9 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
     #[inline]
     pub fn get(&self, key: impl IntoArg) -> Result<Option<V::Arg<'_>>> {
         match self.get_any(key)? {
-            Some(value) => V::from_arg(value.view_ref()).map(Some).map_err(Error::from),
+            Some(value) => V::from_arg(value.view_ref())
+                .map(Some)
+                .map_err(|mismatch| mismatch.into_error("a value of the Map")),
             None => Ok(None),
         }
     }

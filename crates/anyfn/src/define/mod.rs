@@ -14,6 +14,7 @@ pub(crate) mod value;
 use core::ffi::c_void;
 use core::ptr;
 
+use alloc::format;
 use alloc::string::String as StdString;
 use alloc::vec::Vec;
 
@@ -26,7 +27,8 @@ use anyfn_abi::{
 };
 
 use crate::object::ObjectBox;
-use crate::{Any, AnyView, Error, Literal, Object, OpaquePtr, PackedFunc, Result, Schema};
+use crate::reflection::TypeInfo;
+use crate::{Any, AnyView, Error, Literal, Mismatch, Object, OpaquePtr, PackedFunc, Result, Schema};
 
 pub use digest::{Digest, FieldType, Fixed, OfBuild, OfType};
 pub use index::{
@@ -393,23 +395,49 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
         // SAFETY: the caller guarantees the field.
         let (object, is_partial) = unsafe { object_of::<OFFSET>(place) };
         let field: *mut F = place.cast();
+        // SAFETY: the caller keeps the object alive.
+        let wrong = |mismatch| unsafe { wrong_value(object, OFFSET, mismatch) };
         // SAFETY: the object is partial, so it has the record of its fields.
         if is_partial && !unsafe { partial::is_set(object, INDEX) } {
-            let made = F::make(&view)?;
+            let made = F::make(&view).map_err(wrong)?;
             // SAFETY: this is the memory of the field, which holds no value yet.
             unsafe { field.write(made) };
             // SAFETY: the field has just been set for the first time.
             unsafe { partial::mark(object, INDEX) };
         } else if F::WRITABLE {
             // SAFETY: the field is set and lives as long as the object, which the caller keeps alive.
-            unsafe { &*field }.write(&view)?;
+            unsafe { &*field }.write(&view).map_err(wrong)?;
         } else {
-            let made = F::make(&view)?;
+            let made = F::make(&view).map_err(wrong)?;
             // SAFETY: the field is set, and the caller guarantees that no other code has access to the object.
             drop(unsafe { field.replace(made) });
         }
         Ok(())
     })
+}
+
+/// Returns the error for a value that a field does not accept. `offset` is the offset of the field in the object.
+///
+/// # Safety
+/// `object` must be a live object of a type with reflected fields. It may be under construction.
+#[cold]
+#[inline(never)]
+unsafe fn wrong_value(object: *mut TVMFFIObject, offset: usize, mismatch: Mismatch) -> Error {
+    // SAFETY: the caller guarantees a live object.
+    let mut type_index = unsafe { (*object).type_index };
+    if partial::is_partial(type_index) {
+        // SAFETY: the object is under construction.
+        type_index = unsafe { partial::final_type(object) };
+    }
+    let info = TypeInfo::from_index(type_index);
+    let field = info.and_then(|info| info.fields().find(|field| field.offset() == offset as i64));
+    match (info, field) {
+        (Some(info), Some(field)) => {
+            mismatch.into_error(&format!("field '{}' of {}", field.name(), info.key()))
+        }
+        // The table refused the field, because another library has registered the type.
+        _ => mismatch.into_error("a field"),
+    }
 }
 
 /// Creates an object of the type `T` with no field set, and writes it to `result`.

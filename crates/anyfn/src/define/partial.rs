@@ -68,6 +68,17 @@ pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
     unsafe { *place }
 }
 
+/// Returns the type index that an object under construction gets when its last field is set.
+///
+/// # Safety
+/// `object` must be under construction.
+pub(super) unsafe fn final_type(object: *mut TVMFFIObject) -> i32 {
+    // SAFETY: the caller guarantees a partial object.
+    let note = unsafe { note(object) };
+    // SAFETY: the record was written when the object was created.
+    unsafe { (*note).type_index }
+}
+
 /// Records that a field of an object under construction has been set for the first time.
 ///
 /// # Safety

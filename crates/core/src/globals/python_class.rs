@@ -188,9 +188,10 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
             // SAFETY: the field has this many bytes.
             unsafe { store(place.cast(), &bits[..size.min(8)]) };
         }
-        Storage::Object => bail!("TypeError", "expected an object but got `{}`", value.type_key()),
+        Storage::Object => bail!("TypeError", "a field: expected an object but got `{}`", value.type_key()),
         Storage::Plain(type_index, _) => {
-            bail!("TypeError", "expected `{}` but got `{}`", anyfn::type_key(type_index), value.type_key())
+            let (expected, got) = (anyfn::type_key(type_index), value.type_key());
+            bail!("TypeError", "a field: expected `{expected}` but got `{got}`")
         }
     }
     Ok(())
@@ -401,8 +402,8 @@ fn places(info: TypeInfo, object: *mut c_void) -> impl Iterator<Item = (Storage,
 fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
     let info = TypeInfo::of(from);
     if info.index() != type_index {
-        let key = anyfn::type_key(type_index);
-        bail!("TypeError", "expected an object of type `{key}` but got `{}`", info.key());
+        let (key, got) = (anyfn::type_key(type_index), info.key());
+        bail!("TypeError", "__ffi_shallow_copy__ of `{key}`: expected an object of this type but got `{got}`");
     }
     let made = make(info.index(), size)?;
     for ((storage, from), (_, to)) in places(info, from.as_handle()).zip(places(info, made.as_handle())) {

@@ -320,7 +320,8 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
 fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
     let old = args.get::<ObjectRef>(0)?;
     if old.type_index() != layout.type_index {
-        bail!("TypeError", "expected an object of type `{}` but got `{}`", layout.key, old.type_key());
+        let (key, got) = (layout.key, old.type_key());
+        bail!("TypeError", "__ffi_shallow_copy__ of `{key}`: expected an object of this type but got `{got}`");
     }
     let shell = match layout.native {
         Some((native, _)) => Some(check_shell(layout, copy_native(native, &old)?)?),

@@ -232,6 +232,11 @@ impl Slot {
         address(Word::load(&self.raw.word)) != 0
     }
 
+    /// Returns true if the slot holds the given object at this moment. Takes no reference.
+    pub(crate) fn holds(&self, object: &ObjectRef) -> bool {
+        address(Word::load(&self.raw.word)) == object.as_handle().addr() as u64
+    }
+
     /// Stores an object, or makes the slot empty. Returns the previous object.
     pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
         let new = new.map_or(ptr::null_mut(), ObjectRef::into_handle);

@@ -1,0 +1,82 @@
+"""The command ``anyfn new``, which creates a folder with a plugin that can be built, tested and loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ._config import get_include
+
+_PACKAGE = Path(__file__).resolve().parent
+
+# Kinds of plugins, each with the file that it builds. The templates contain the same placeholders.
+_LIBRARIES = {"rust": "target/debug/lib@LIBRARY@.so", "c": "./@NAME@.so", "cpp": "./@NAME@.so"}
+
+
+def _templates() -> Path:
+    """Returns the folder of the templates: in a wheel that of the package, otherwise that of the command in Rust."""
+    packed = _PACKAGE / "templates"
+    return packed if packed.is_dir() else _PACKAGE.parents[2] / "crates" / "cli" / "templates"
+
+
+def _source_tree() -> str:
+    """Returns the source tree of anyfn, which contains the crates that a plugin in Rust is built against."""
+    given = os.environ.get("ANYFN_ROOT")
+    root = Path(given) if given else _PACKAGE.parents[2]
+    if not (root / "crates" / "anyfn" / "Cargo.toml").is_file():
+        told = f"ANYFN_ROOT is {given}, which is not" if given else "set ANYFN_ROOT to"
+        raise ValueError(f"plugins in Rust are built against the source tree of anyfn: {told} a checkout of it")
+    return str(root)
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command ``new`` to the subcommands of a parser."""
+    parser = commands.add_parser(
+        "new",
+        help="create a folder with a plugin that builds, tests and loads",
+        description="Creates a folder with a plugin whose functions can be called from every language. `make test` in the "
+        "folder builds the plugin and calls its functions.",
+        epilog="example: anyfn new --c my-plugin && make -C my-plugin test",
+    )
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--rust", dest="kind", action="store_const", const="rust", help="plugin in Rust")
+    kinds.add_argument("--c", dest="kind", action="store_const", const="c", help="plugin in C")
+    kinds.add_argument("--cpp", dest="kind", action="store_const", const="cpp", help="plugin in C++, for apache-tvm-ffi's headers")
+    parser.add_argument("folder", metavar="DIR", help="folder to create; its name is that of the plugin")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code. Raises ``ValueError`` or ``OSError`` if no plugin can be created."""
+    folder = Path(options.folder)
+    name = folder.name
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise ValueError(f"`{name}` is not a valid plugin name: use lower case letters, digits, `_` and `-`")
+    if folder.exists():
+        raise ValueError(f"{folder} already exists")
+    library = name.replace("-", "_")
+    values = {
+        "@FILE@": _LIBRARIES[options.kind].replace("@NAME@", name).replace("@LIBRARY@", library),
+        "@NAME@": name,
+        "@LIBRARY@": library,
+        "@ANYFN@": _source_tree() if options.kind == "rust" else "",
+        "@INCLUDE@": get_include(),
+        "@COMMAND@": f"{shlex.quote(sys.executable)} -m anyfn",
+    }
+
+    def filled(text: str) -> str:
+        return re.sub("@[A-Z]+@", lambda found: values[found[0]], text)
+
+    own = _templates() / options.kind
+    files = {path.relative_to(own): path for path in own.rglob("*.in")}
+    files[Path("README.md.in")] = _templates() / "README.md.in"
+    for inside, template in files.items():
+        target = folder / filled(str(inside.with_suffix("")))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(filled(template.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"created {folder}; run `make test` in it to build the plugin and call it")
+    return 0

@@ -1,0 +1,72 @@
+"""Classes of native types, as attributes: ``anyfn.types.my.Account`` is the class of the type with the key ``my.Account``.
+
+Python makes a class for each type with fields or methods that a library registers, unless ``register_object`` provides one.
+These classes belong to this module, so they can be pickled. Unpickling one requires that the library is loaded.
+
+>>> import anyfn.testing
+>>> import anyfn.types
+>>> anyfn.types.testing.Account("Ada").owner
+'Ada'
+>>> anyfn.types.testing.Account
+<class 'anyfn.types.testing.Account'>
+"""
+
+from . import _core
+from ._object import _nearest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Lower type indices belong to values that are not objects.
+_FIRST_OBJECT = 64
+
+
+class _Namespace:
+    """Native types whose keys begin with a prefix, as attributes."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> "Any":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _find(f"{self._prefix}.{name}")
+
+    def __dir__(self) -> "list[str]":
+        return _names(f"{self._prefix}.")
+
+    def __reduce__(self) -> "Any":
+        return _Namespace, (self._prefix,)
+
+    def __repr__(self) -> str:
+        return f"<native types {self._prefix}.*>"
+
+
+def __getattr__(name: str) -> "Any":
+    """Returns the class of a native type whose key is ``name``, or the types whose keys begin with it and a dot."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _find(name)
+
+
+def __dir__() -> "list[str]":
+    """Returns the first components of the keys of all native types."""
+    return _names("")
+
+
+def _find(key):
+    index = _core.type_index(key)
+    if index is not None and index >= _FIRST_OBJECT:
+        return _core.registered_class(index)
+    if _names(f"{key}."):
+        return _Namespace(key)
+    raise AttributeError(f"no native type {key!r} is registered{_nearest(key)}")
+
+
+def _names(start):
+    """Returns the next component of all keys that begin with ``start``, sorted."""
+    keys = [str(key) for key in _core.get_global_func("ffi.GetRegisteredTypeKeys", False)()]
+    keys = [key for key in keys if (_core.type_index(key) or 0) >= _FIRST_OBJECT]
+    found = {key[len(start) :].partition(".")[0] for key in keys if key.startswith(start)}
+    return sorted(name for name in found if name.isidentifier())

@@ -1,0 +1,77 @@
+//! Calls whose result is converted to a Rust type.
+
+use alloc::format;
+use alloc::string::String as StdString;
+
+use crate::error::{Detail, with_detail};
+use crate::json::Json;
+use crate::text::shorten;
+use crate::{Error, FromArg, IntoArgs, Mismatch, PackedFunc, Result, registry};
+
+impl PackedFunc {
+    /// Calls the function and converts the result to the Rust type `T`.
+    ///
+    /// Prefer it to `function.call(args)?.get::<T>()` for functions that users pass, such as callbacks: if the result has
+    /// another type, the error names the function, and its backtrace contains the line of a Python function.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use anyfn::{Names, PackedFunc, TypedPackedFunc};
+    ///
+    /// let names = Names { function: "doc.half", ..Names::default() };
+    /// let half: PackedFunc = TypedPackedFunc::named(names, |x: f64| x / 2.0).into();
+    /// assert_eq!(half.call_to::<f64>((3.0,))?, 1.5);
+    /// let error = half.call_to::<bool>((3.0,)).unwrap_err();
+    /// assert_eq!(error.message(), "result of `doc.half`: expected `bool` but got `float`");
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of the function or of the conversion of an argument, and `TypeError` or `OverflowError` if the
+    /// result cannot be converted.
+    #[inline]
+    pub fn call_to<T>(&self, args: impl IntoArgs) -> Result<T>
+    where
+        T: for<'a> FromArg<Arg<'a> = T>,
+    {
+        let value = self.call(args)?;
+        T::from_arg(value.view_ref()).map_err(|mismatch| wrong_result(self, &mismatch))
+    }
+}
+
+/// Returns the error for a result of `function` that has the wrong type.
+#[cold]
+#[inline(never)]
+fn wrong_result(function: &PackedFunc, mismatch: &Mismatch) -> Error {
+    let signature = function.signature().and_then(|text| Json::parse(&text));
+    let signature = signature.as_ref();
+    let name = known_name(function).unwrap_or_else(|| StdString::from(text(signature, "name")));
+    let subject = match &*name {
+        "" => StdString::from("a function without a name"),
+        name => format!("`{}`", shorten(name)),
+    };
+    let (path, expected, got) = (mismatch.path(), mismatch.expected(), mismatch.got());
+    let message = format!("result{path} of {subject}: expected `{expected}` but got `{got}`");
+    let detail = Detail { function: &name, argument: "result", path, expected, got };
+    let error = with_detail(Error::untraced(mismatch.kind(), &message), &detail);
+    let source = signature.and_then(|signature| signature.get("source"));
+    if let Some(Json::Int(line)) = source.and_then(|source| source.get("line")) {
+        let (file, name) = (text(source, "file"), text(source, "name"));
+        // In a traceback, functions have their plain names.
+        let name = name.rsplit('.').next().unwrap_or(name);
+        error.replace_backtrace(&format!("  File \"{file}\", line {line}, in {name}\n"));
+    }
+    error
+}
+
+/// Returns the name under which the process knows a function: its global name, the symbol of its code, or the qualified
+/// name of a Python function. Returns `None` if there is none, or if the runtime does not have the function that finds it.
+fn known_name(function: &PackedFunc) -> Option<StdString> {
+    let name = registry::find("ffi.FunctionName")?.call((function,)).ok()?;
+    name.get::<StdString>().ok()
+}
+
+/// Returns the string under a key of a JSON object; empty if there is none.
+fn text<'a>(json: Option<&'a Json>, key: &str) -> &'a str {
+    json.and_then(|json| json.get(key)).and_then(Json::text).unwrap_or_default()
+}
