@@ -6,7 +6,7 @@
  * The library is not linked to a runtime. The process that loads it provides the functions of the runtime, by symbol or,
  * for `call_global`, through the context symbols below.
  */
-#include <anyfn/anyfn.h>
+#include <anyfn/signature.h>
 
 /* Writes extents in the form `[2, 3]`. */
 static const char* shape_text(const DLTensor* tensor, char* buffer, size_t size) {
@@ -75,11 +75,8 @@ ANYFN_EXPORT(saxpy) {
 }
 
 /* Documentation and signature, for frontends and stubs. */
-ANYFN_EXPORT(_doc_saxpy) { return anyfn_return_str(result, "y = a * x + y, in place, on float32 tensors."); }
-
-ANYFN_EXPORT_SIGNATURE(saxpy, ANYFN_TYPE("None"),
-                       ANYFN_TYPE("float") "," ANYFN_TYPE("DLTensor*") "," ANYFN_TYPE("DLTensor*"),
-                       "\"arg_names\":[\"a\",\"x\",\"y\"],\"arg_const\":[\"x\"]");
+ANYFN_SIGNATURE(saxpy, "y = a * x + y, in place, on float32 tensors.", "None", ANYFN_ARG("a", "float"),
+                ANYFN_ARG_CONST("x"), ANYFN_ARG("y", "Tensor"));
 
 /* call_back(f: Function, x) -> Any: f(x), whatever language f is written in. */
 ANYFN_EXPORT(call_back) {

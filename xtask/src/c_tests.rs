@@ -47,7 +47,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         compile_only(run, &file, &[])?;
     }
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
-    ["README.md", "docs/objects.md", "docs/bundles.md"]
+    ["README.md", "docs/objects.md", "docs/bundles.md", "docs/signature.md"]
         .into_iter()
         .try_for_each(|page| samples(run, &dir, page))
 }

@@ -344,6 +344,11 @@ def _module_files(options: argparse.Namespace, loaded: list[Module]) -> dict[str
             f"{options.library} exports no functions (symbols __tvm_ffi_NAME); for functions that it registers "
             f"globally: anyfn stubs registry --load {options.library}"
         )
+    for function in module.list_functions():
+        try:
+            module.get_function_metadata(function)
+        except Exception as error:  # of any kind: a function of the library made the signature
+            raise _Failed(f"{options.library}: {error}") from error
     file = options.output or "-"
     name, extension = os.path.splitext(os.path.basename(file))
     if options.output is not None and extension != ".pyi":

@@ -93,6 +93,37 @@ def test_call_reports_errors(library, capsys, args, message):
     assert not shown.out and message in shown.err and "Traceback" not in shown.err
 
 
+DECLARED = """
+#include <anyfn/signature.h>
+
+ANYFN_EXPORT(total) {
+  DLTensor* x;
+  double start = 0;
+  if (anyfn_arg_tensor(args, num_args, 0, &x) || anyfn_check_tensor(x, kDLFloat, 32, "x")) return -1;
+  if (num_args > 1 && anyfn_arg_float(args, num_args, 1, &start)) return -1;
+  for (int64_t i = 0; i < anyfn_tensor_size(x); ++i) start += ((const float*)anyfn_tensor_data(x))[i];
+  return anyfn_return_float(result, start);
+}
+
+ANYFN_SIGNATURE(total, "Returns the sum.", "float", ANYFN_ARG_CONST("x"), ANYFN_ARG_FLOAT("start", 0.5));
+"""
+
+
+@needs_compiler
+def test_signatures_of_c(compile_source, tmp_path, capsys):
+    numpy = pytest.importorskip("numpy")
+    compile_source(DECLARED, tmp_path / "good.so")
+    total = anyfn.load_module(tmp_path / "good.so").total
+    read_only = numpy.frombuffer(bytes(8), "float32")
+    assert total(read_only) == 0 and total(start=2.0, x=read_only) == 2 and total.__doc__ == "Returns the sum."
+    assert main(["stubs", "module", str(tmp_path / "good.so")]) == 0
+    assert "def total(x: TensorLike, start: FloatLike = 0.5) -> float:" in capsys.readouterr().out
+    compile_source(DECLARED.replace('"float", ANYFN_ARG_CONST', '"flaot", ANYFN_ARG_CONST'), tmp_path / "bad.so")
+    assert main(["stubs", "module", str(tmp_path / "bad.so")]) == 2
+    assert "bad.so: signature of `total`: the result has the unknown type `flaot`" in capsys.readouterr().err
+    assert anyfn.load_module(tmp_path / "bad.so").total(read_only.copy()) == 0
+
+
 def test_config_prints_options(capsys):
     assert main(["config", "--cflags"]) == 0
     assert capsys.readouterr().out == f"-I{anyfn.get_include()}\n"

@@ -55,7 +55,7 @@ def test_what_the_wheel_holds(files):
     libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"}
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
-    headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "object")}
+    headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "object", "signature")}
     templates = {name for name in files if name.startswith("anyfn/templates/")}
     assert templates >= {"anyfn/templates/README.md.in", "anyfn/templates/c/.gitignore.in", "anyfn/templates/rust/src/lib.rs.in"}
     assert set(files) == sources | libraries | info | headers | templates | {"anyfn/py.typed"}

@@ -75,7 +75,8 @@
 #define ANYFN_TYPE(name) "{\\\"type\\\":\\\"" name "\\\"}"
 
 /**
- * Exports the signature of an exported function, for named arguments, documentation and stubs. A semicolon must follow.
+ * Exports the signature of an exported function as JSON. A semicolon must follow. ANYFN_SIGNATURE of <anyfn/signature.h>
+ * needs no JSON.
  *
  * `result_type` is an ANYFN_TYPE, and `param_types` is a sequence of them, separated by `","`. `more` is JSON that
  * contains names, defaults and the other entries that docs/signature.md lists. The function itself must accept calls
