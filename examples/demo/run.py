@@ -23,7 +23,15 @@ import dense
 ROOT = Path(__file__).resolve().parent.parent.parent
 ELEMENTS = 16_000_000
 
-rows = []  # scenario, caller, callee, result, ns per call, right
+rows = []  # scenario, call, result, time of a call, right
+# What each scenario shows, in the order of the summary.
+SCENARIOS = {
+    "Prototype": "a function written in Python changes what a compiler or a program does",
+    "Expose": "a function of one language is called from another by its name",
+    "Debug": "functions are called back, and errors cross languages with their type and message",
+    "Deploy": "a compiled library runs in programs of several languages, without a compiler",
+    "Experiment": "a function runs, and is timed, on another machine",
+}
 
 
 def step(text):
@@ -31,8 +39,18 @@ def step(text):
 
 
 def row(scenario, caller, callee, result, ns, right):
-    rows.append((scenario, caller, callee, str(result), "" if ns is None else f"{ns:,.0f}", right))
+    rows.append((scenario, f"{caller} -> {callee}", str(result), duration(ns), right))
     print(f"   {caller} -> {callee}: {result}{'' if right else '   WRONG'}", flush=True)
+
+
+def duration(ns):
+    """Formats a time in a unit that people read."""
+    if ns is None:
+        return ""
+    for unit, size in (("ns", 1), ("us", 1e3), ("ms", 1e6)):
+        if ns < 1000 * size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns / 1e9:.3g} s"
 
 
 def ns_per_call(function, *args):
@@ -161,17 +179,22 @@ def board(options):
     row("Experiment", "compiled te on AArch64", "Python: board.look(in, out)", f"called {calls} time", None, right and calls == 1)
 
 
+def clipped(text, width):
+    return text if len(text) <= width else f"{text[: width - 2]}.."
+
+
 def summary():
-    heads = ("scenario", "caller", "callee", "result", "ns per call", "is it right")
-    lines = [heads] + [(*r[:3], r[3], r[4], "right" if r[5] else "WRONG") for r in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    print()
-    for number, line in enumerate(lines):
-        print("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))).rstrip())
-        if number == 0:
-            print("  ".join("-" * w for w in widths))
-    wrong = sum(not r[5] for r in rows)
-    print(f"\n{len(rows)} rows, {'all right' if wrong == 0 else f'{wrong} WRONG'}")
+    """Prints the rows of each scenario, at most 100 columns wide, and returns the number of wrong results."""
+    for scenario, what in SCENARIOS.items():
+        mine = [row for row in rows if row[0] == scenario]
+        if not mine:
+            continue
+        print(f"\n{scenario}: {what}")
+        for _, call, result, time_of_call, right in mine:
+            mark = "right" if right else "WRONG"
+            print(f"  {clipped(call, 46):<46} {clipped(result, 34):<34} {time_of_call:>8} {mark}")
+    wrong = sum(not row[-1] for row in rows)
+    print(f"\n{len(rows)} results, {'all right' if wrong == 0 else f'{wrong} WRONG'}; the times are those of one call")
     return wrong
 
 

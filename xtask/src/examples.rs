@@ -1,4 +1,4 @@
-//! Starts the demonstration and the benchmarks with the release build.
+//! Starts the demonstration and the benchmarks with optimised builds.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ fn work_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Compiles the C programs of the demonstration and links them to the release build of the library.
+/// Compiles the C programs of the demonstration and links them to the demonstration's build of the library.
 pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
-    let lib_dir = paths::release_dir();
+    let lib_dir = paths::demo_dir();
     for (source, program) in [(C_PROGRAM, "deploy_c"), (DENSE_C_PROGRAM, "dense_c")] {
         run.cmd(
             Cmd::new("cc")
@@ -45,21 +45,21 @@ pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
 /// Runs the scenarios of the demonstration, which print to the terminal.
 pub(crate) fn demo() -> Result<()> {
     let work = work_dir("demo")?;
-    let release = paths::release_dir();
+    let built = paths::demo_dir();
     let mut command = python::command()?
         .arg("examples/demo/run.py")
         .arg("--plugin")
-        .arg(release.join("libanyfn_demo.so"))
+        .arg(built.join("libanyfn_demo.so"))
         .arg("--work")
         .arg(&work)
         .arg("--c-program")
         .arg(work.join("deploy_c"))
         .arg("--rust-program")
-        .arg(release.join(RUST_PROGRAM))
+        .arg(built.join(RUST_PROGRAM))
         .arg("--dense-c")
         .arg(work.join("dense_c"))
         .arg("--dense-rust")
-        .arg(release.join(DENSE_RUST_PROGRAM));
+        .arg(built.join(DENSE_RUST_PROGRAM));
     if let Some(peer) = paths::peer_python() {
         command = command.arg("--peer-python").arg(peer);
     }

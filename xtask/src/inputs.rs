@@ -159,7 +159,9 @@ impl Sources {
 
     fn read(&self, path: &Path, files: &mut Vec<File>) {
         if path.is_dir() {
-            if path == paths::target_dir() || path.join("CACHEDIR.TAG").exists() {
+            // Tests write to `target`, also if Cargo builds to another folder.
+            let is_output = path == paths::target_dir() || path == self.root.join("target");
+            if is_output || path.join("CACHEDIR.TAG").exists() {
                 return;
             }
             let entries = fs::read_dir(path).into_iter().flatten().flatten();

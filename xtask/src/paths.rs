@@ -30,6 +30,11 @@ pub(crate) fn release_dir() -> PathBuf {
     target_dir().join("release")
 }
 
+/// Returns the folder of the builds for the demonstration.
+pub(crate) fn demo_dir() -> PathBuf {
+    target_dir().join("demo")
+}
+
 /// Returns a folder for temporary files of a task.
 pub(crate) fn scratch_dir(name: &str) -> PathBuf {
     target_dir().join("xtask").join(name)

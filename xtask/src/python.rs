@@ -64,7 +64,8 @@ pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::release_dir())
 }
 
-fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
+/// Copies the libraries in the folder `from` into the package.
+pub(crate) fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
     let package = paths::root().join(PACKAGE);
     for (library, name) in LIBRARIES {
         let source = from.join(library);

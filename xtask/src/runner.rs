@@ -13,8 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -398,6 +400,9 @@ fn run_group(
             let start = Instant::now();
             let outcome = match step.uses.iter().find(|used| failed.contains(used)) {
                 Some(used) => Outcome::Failed(format!("`{used}` failed, whose results it uses")),
+                None if steps.len() == 1 && !options.verbose && std::io::stdout().is_terminal() => {
+                    run_with_progress(command, step, options)
+                }
                 None => run_step(command, step, options),
             };
             match &outcome {
@@ -423,6 +428,38 @@ fn run_group(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
+/// Runs a step, and shows meanwhile how long it has been running and the last line of its log.
+fn run_with_progress(command: &str, step: &Step, options: Options) -> Outcome {
+    let log = log_file(&file_name(command, step.name));
+    thread::scope(|scope| {
+        let (running, done) = mpsc::channel();
+        scope.spawn(move || show_progress(&log, &done));
+        let outcome = run_step(command, step, options);
+        drop(running);
+        outcome
+    })
+}
+
+/// Rewrites a line of the terminal every second until the sender of `done` is dropped. A step without a log writes to the
+/// terminal itself.
+fn show_progress(log: &Path, done: &Receiver<()>) {
+    let start = Instant::now();
+    let mut out = std::io::stdout();
+    while done.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+        let Ok(text) = fs::read(log) else { continue };
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        let last: String = last.trim().chars().filter(|c| !c.is_control()).take(80).collect();
+        let seconds = start.elapsed().as_secs();
+        let _ = write!(out, "\r\x1b[K    {}:{:02}  {last}", seconds / 60, seconds % 60);
+        let _ = out.flush();
+    }
+    if log.exists() {
+        let _ = write!(out, "\r\x1b[K");
+        let _ = out.flush();
+    }
+}
+
 fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     if let Some(reason) = (step.unavailable)() {
         return Outcome::Skipped(reason);
@@ -438,7 +475,7 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
         _ if due.is_empty() => return Outcome::Passed("unchanged".to_owned()),
         _ => {}
     }
-    let log = crate::paths::root().join(".x/log").join(format!("{file_name}.log"));
+    let log = log_file(&file_name);
     let limit = if command == "test" { TEST_LIMIT } else { LIMIT };
     let skips = skips_file(command, step.name);
     for file in [&log, &skips] {
@@ -465,6 +502,11 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
 /// Returns the name of a step in a form that file names can contain.
 fn file_name(command: &str, step: &str) -> String {
     format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+}
+
+/// Returns the path of a step's log.
+fn log_file(file_name: &str) -> PathBuf {
+    crate::paths::root().join(".x/log").join(format!("{file_name}.log"))
 }
 
 /// Returns the path of the stamp, the file that stores the hashes of the inputs with which a step or part

@@ -86,9 +86,8 @@ const RELEASE_BUILD: &str =
 /// Folder of tests that run with the peer's Python package on our library.
 const PEER_PACKAGE: &str = "testing/peer_package";
 
-/// Cargo arguments that build only the packages that the demonstration uses, since link-time optimisation of
-/// each library and program takes a long time.
-const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
+/// Cargo arguments that build only the packages that the demonstration uses.
+const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
      -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
 
 /// Returns the steps of `./x build`.
@@ -256,12 +255,12 @@ pub(crate) fn test() -> Vec<Step> {
 /// Returns the steps of `./x demo`. The scenarios print to the terminal.
 pub(crate) fn demo() -> Vec<Step> {
     vec![
-        Step::new("release build", |run| cargo(run, DEMO_BUILD)),
-        Step::new("python package", python::copy_release_package)
-            .uses(&["release build"])
+        Step::new("optimised build", |run| cargo(run, DEMO_BUILD)),
+        Step::new("python package", |run| python::copy_libraries(run, &paths::demo_dir()))
+            .uses(&["optimised build"])
             .needs_member("bindings/python"),
         Step::new("c programs", examples::build_c_programs)
-            .uses(&["release build"])
+            .uses(&["optimised build"])
             .needs_member("crates/lib")
             .needs(examples::C_PROGRAM),
         Step::new("command for aarch64", |run| board::build(run, "board"))
@@ -270,7 +269,7 @@ pub(crate) fn demo() -> Vec<Step> {
             .skip_if(board::not_emulated),
         Step::new("scenarios", |_| examples::demo())
             .needs_member("bindings/python")
-            .uses(&["release build", "python package", "c programs", "command for aarch64"])
+            .uses(&["optimised build", "python package", "c programs", "command for aarch64"])
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
     ]
