@@ -54,7 +54,8 @@ def duration(ns):
 
 
 def ns_per_call(function, *args):
-    timer = timeit.Timer(lambda: function(*args))
+    names = [f"arg{i}" for i in range(len(args))]
+    timer = timeit.Timer(f"function({', '.join(names)})", globals={"function": function, **dict(zip(names, args))})
     count = 20_000
     return min(timer.repeat(repeat=5, number=count)) / count * 1e9
 

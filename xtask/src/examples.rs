@@ -42,8 +42,9 @@ pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Runs the scenarios of the demonstration, which print to the terminal.
-pub(crate) fn demo() -> Result<()> {
+/// Runs the scenarios of the demonstration, which print to the terminal. If `is_all` is false, the emulated board is left
+/// out.
+pub(crate) fn demo(is_all: bool) -> Result<()> {
     let work = work_dir("demo")?;
     let built = paths::demo_dir();
     let mut command = python::command()?
@@ -63,7 +64,8 @@ pub(crate) fn demo() -> Result<()> {
     if let Some(peer) = paths::peer_python() {
         command = command.arg("--peer-python").arg(peer);
     }
-    match board::not_built().or_else(board::not_emulated) {
+    let left_out = (!is_all).then(|| "`./x demo --all` includes it".to_owned());
+    match left_out.or_else(board::not_built).or_else(board::not_emulated) {
         Some(reason) => command = command.arg("--no-board").arg(reason),
         None => command = command.arg("--board").args(board::command()),
     }

@@ -67,7 +67,7 @@ fn run(args: &[String]) -> Result<()> {
         }
         "build" => run_steps(command, &steps::build(), rest),
         "test" => run_steps(command, &steps::test(), rest),
-        "demo" => run_steps(command, &steps::demo(), rest),
+        "demo" => run_steps(command, &steps::demo(rest.iter().any(|arg| arg == "--all")), rest),
         "bench" => {
             let (sizes, rest): (Vec<&String>, Vec<&String>) = rest.iter().partition(|arg| *arg == "--sizes");
             let rest: Vec<String> = rest.into_iter().cloned().collect();

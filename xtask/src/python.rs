@@ -130,7 +130,12 @@ pub(crate) fn test_files_with(run: &Run, python: &Path, due: &Due) -> Result<()>
 fn package_without_compiler() -> Result<PathBuf> {
     let folder = paths::scratch_dir("python-without-compiler");
     let _ = fs::remove_dir_all(&folder);
-    copy_folder(&paths::root().join(PACKAGE), &folder.join("anyfn"), &[COMPILER, "__pycache__"])?;
+    let package = folder.join("anyfn");
+    copy_folder(&paths::root().join(PACKAGE), &package, &[COMPILER, "__pycache__"])?;
+    // As in a wheel; without them, the package would look for the folders of the source tree beside itself.
+    for (name, source) in [("include", "bindings/c/include"), ("templates", "crates/cli/templates")] {
+        copy_folder(&paths::root().join(source), &package.join(name), &[])?;
+    }
     Ok(folder)
 }
 

@@ -252,9 +252,9 @@ pub(crate) fn test() -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of `./x demo`. The scenarios print to the terminal.
-pub(crate) fn demo() -> Vec<Step> {
-    vec![
+/// Returns the steps of `./x demo`, with the emulated board if `is_all` is true. The scenarios print to the terminal.
+pub(crate) fn demo(is_all: bool) -> Vec<Step> {
+    let mut steps = vec![
         Step::new("optimised build", |run| cargo(run, DEMO_BUILD)),
         Step::new("python package", |run| python::copy_libraries(run, &paths::demo_dir()))
             .uses(&["optimised build"])
@@ -263,17 +263,24 @@ pub(crate) fn demo() -> Vec<Step> {
             .uses(&["optimised build"])
             .needs_member("crates/lib")
             .needs(examples::C_PROGRAM),
-        Step::new("command for aarch64", |run| board::build(run, "board"))
-            .needs_member("crates/cli")
-            .skip_if(board::not_built)
-            .skip_if(board::not_emulated),
-        Step::new("scenarios", |_| examples::demo())
+    ];
+    if is_all {
+        let board = Step::new("command for aarch64", |run| board::build(run, "board"));
+        steps.push(board.needs_member("crates/cli").skip_if(board::not_built).skip_if(board::not_emulated));
+    }
+    steps.push(
+        Step::new("scenarios", move |_| examples::demo(is_all))
             .needs_member("bindings/python")
-            .uses(&["optimised build", "python package", "c programs", "command for aarch64"])
+            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..3] })
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
-    ]
+    );
+    steps
 }
+
+/// Steps whose results the scenarios of the demonstration use. The last one is only there with the emulated board.
+const SCENARIOS_WITH_BOARD: [&str; 4] =
+    ["optimised build", "python package", "c programs", "command for aarch64"];
 
 /// Returns the steps of `./x bench`.
 pub(crate) fn bench() -> Vec<Step> {
@@ -605,7 +612,7 @@ mod tests {
         for (command, steps) in [
             ("build", build()),
             ("test", test()),
-            ("demo", demo()),
+            ("demo", demo(true)),
             ("bench", bench()),
             ("dist", dist()),
             ("soak", soak()),

@@ -68,9 +68,12 @@ static void big_integers(void) {
   const uint64_t words[2] = {0, 1}; /* 2 to the 64th */
   TVMFFIByteArray bytes = {(const char*)words, sizeof(words)}, read;
   TVMFFIAny value;
+  int64_t number;
   CHECK(TVMFFIBigIntFromByteArray(&bytes, &value) == 0 && value.type_index == kTVMFFIBigInt);
   read = TVMFFIBigIntGetContentByteArray(&value);
   CHECK(read.size == sizeof(words) && memcmp(read.data, words, sizeof(words)) == 0);
+  CHECK_ERROR(anyfn_arg_int(&value, 1, 0, &number), "TypeError", "Expected `int` but got `int of more than 64 bits`");
+  CHECK_ERROR(anyfn_arg_int(&value, 1, 1, &number), "TypeError", "Missing argument #1. Got 1 argument");
   anyfn_release(&value);
   bytes.size = 8;
   CHECK(TVMFFIBigIntFromByteArray(&bytes, &value) == 0 && value.type_index == kTVMFFIInt && value.v_int64 == 0);

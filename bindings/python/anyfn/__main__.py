@@ -18,13 +18,13 @@ class _Failed(Exception):
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="anyfn", description="Define a function in any language, call it from any other."
+        prog="anyfn", description="Define a function in any language, and call it from any other."
     )
     parser.add_argument("--version", action="version", version=f"anyfn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     stubs = commands.add_parser(
         "stubs",
-        help="write type stubs (.pyi) of functions",
+        help="write type stubs (.pyi) of functions and native types",
         description="Writes type stubs (.pyi) of functions of any language, with the names, types, defaults and "
         "documentation that the functions provide. Type checkers and editors read stubs.",
     )
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     registry.add_argument("--prefix", default="", help="only functions whose names have this prefix, such as `testing.`")
     registry.add_argument("--load", **load)  # type: ignore[arg-type]
-    registry.add_argument("-o", "--output", metavar="DIR", help="folder for the files, which are printed by default")
+    registry.add_argument("-o", "--output", metavar="DIR", help="folder for the files; by default, print them")
 
     types = kinds.add_parser(
         "types",
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     types.add_argument("--prefix", default="", help="only types whose keys have this prefix, such as `testing.`")
     types.add_argument("--load", **load)  # type: ignore[arg-type]
-    types.add_argument("-o", "--output", metavar="DIR", help="folder for the files, which are printed by default")
+    types.add_argument("-o", "--output", metavar="DIR", help="folder for the files; by default, print them")
 
     module = kinds.add_parser(
         "module",
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     module.add_argument("library", metavar="FILE.so", help="library; it is loaded, which may run its code")
     module.add_argument("--load", **load)  # type: ignore[arg-type]
-    module.add_argument("-o", "--output", metavar="FILE.pyi", help="file for the stub, which is printed by default")
+    module.add_argument("-o", "--output", metavar="FILE.pyi", help="file for the stub; by default, print it")
 
     inspect = commands.add_parser(
         "inspect",
@@ -113,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser("version", help="print the versions of this package and of its ABI")
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
+    for kind in (registry, types, module):
+        kind.set_defaults(parser=kind)
     return parser
 
 
@@ -126,7 +130,7 @@ def _add_bundle(commands: Any) -> None:
         epilog="example: anyfn bundle f.so kernel.o --carry opencl=kernels.bin",
     )
     parser.add_argument("output", metavar="OUT", help="file to write")
-    parser.add_argument("files", metavar="FILE", nargs="*", help="code to link")
+    parser.add_argument("files", metavar="FILE", nargs="*", default=[], help="code to link")
     parser.add_argument("--import", metavar="FILE", **several, dest="imports", help="import a module, loaded from a file")
     parser.add_argument(
         "--carry",
@@ -146,7 +150,10 @@ def _add_bundle(commands: Any) -> None:
 def main(args: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code; ``args`` defaults to the arguments of the process."""
     parser = _parser()
-    options = parser.parse_args(args)
+    options, unknown = parser.parse_known_args(args)
+    if unknown:
+        # The error of the command shows its own usage, not that of `anyfn`.
+        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command is None:
         parser.print_help()
         return 0
@@ -208,8 +215,10 @@ _RUN = {"call": _call.run, "config": _config.run, "new": _new.run, "rpc": _serve
 def _run(options: argparse.Namespace) -> int:
     try:
         return _RUN[options.command](options)
-    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OSError, ImportError) as error:
-        # The called function may be in any language, so its error is shown with its kind.
+    except Exception as error:
+        # `call` shows whatever the function raises, with its kind. Other commands have errors of these kinds only.
+        if options.command != "call" and not isinstance(error, (RuntimeError, ValueError, OSError, ImportError)):
+            raise
         kind = f"{type(error).__name__}: " if options.command == "call" else ""
         print(f"anyfn {options.command}: {kind}{error}", file=sys.stderr)
         return 1
@@ -312,7 +321,7 @@ def _stubs(options: argparse.Namespace) -> int:
         files = _stubs.registry_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:
             what = f"no global function has a name that begins with {options.prefix!r}"
-            raise _Failed(f"{what}; load its library with --load")
+            raise _Failed(f"{what}; load its library with --load, or import its module with --import")
     elif options.kind == "types":
         files = _stubs.types_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:

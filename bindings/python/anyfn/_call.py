@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import Module, Tensor, get_global_func, load_module, tensor
+from . import Module, Tensor, dtype, get_global_func, load_module, tensor
 
-_TENSOR = re.compile(r"(?P<dtype>bool|u?int[0-9]+|b?float[0-9]+)(?P<numbers>\[.*\])", re.DOTALL)
+# What is meant to be a tensor, with or without mistakes.
+_TENSOR = re.compile(r"(?P<dtype>[a-z]+[0-9]*[a-z0-9_]*) *(?P<numbers>\[.*)", re.DOTALL)
 
 
 def add_parser(commands: Any) -> None:
@@ -26,7 +28,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("file", metavar="FILE", help="library; it is loaded, which may run its code")
     parser.add_argument("name", metavar="NAME", help="function of the library, or a global function that it registers")
     # The arguments of the function are not options, even if they begin with `-`, like negative numbers.
-    parser.add_argument("args", metavar="ARG", nargs=argparse.REMAINDER, help="argument of the function")
+    args = parser.add_argument("args", metavar="ARG", nargs=argparse.REMAINDER, help="argument of the function")
+    args.required = False
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,6 +57,8 @@ def _value(word: str) -> Any:
         return json.loads(word)
     except ValueError:
         pass
+    if word.startswith("@") and os.path.isfile(word[1:]) and not word.endswith(".npy"):
+        raise ValueError(f"`{word}`: expected a file that NumPy has saved, such as @x.npy")
     if word.startswith("@") and word.endswith(".npy"):
         try:
             import numpy
@@ -63,11 +68,12 @@ def _value(word: str) -> Any:
     found = _TENSOR.fullmatch(word)
     if found is None:
         return word
+    element = dtype(found["dtype"])
     try:
         numbers = json.loads(found["numbers"])
     except ValueError as error:
         raise ValueError(f"`{word}`: expected numbers in JSON after the data type, such as {found['dtype']}[1, 2]") from error
-    return tensor(numbers, dtype=found["dtype"])
+    return tensor(numbers, dtype=element)
 
 
 def _shown(value: Any) -> str:

@@ -37,7 +37,7 @@ def build(
     name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
-    passes: "Iterable[_PassLike]" = (),
+    passes: "Union[_PassLike, Iterable[_PassLike]]" = (),
     cache: bool = True,
     progress: "Union[Callable[[str, float], object], None]" = None,
     verbose: bool = False,
@@ -47,18 +47,18 @@ def build(
     ``inputs`` is a function, a schedule, an ``IRModule``, a list or dict of functions, or a list of input and output tensors.
     ``name`` names a single function, in place of the name that it has; the default for tensors is ``main``. ``target`` is an
     ``anyfn.Target``, a string such as ``"c -mcpu=x86-64-v3"``, or a dict of its options; the default is this machine.
-    ``pipeline`` replaces the default pipeline of passes. ``passes`` run after the pipeline's pass ``default_schedule``, or
-    before all passes of a pipeline that does not schedule. Calling the module calls its only function, or ``main``. A module
-    for another kind of processor cannot be called here, only exported.
+    ``pipeline`` replaces the default pipeline of passes. ``passes``, one pass or several, run after the pipeline's pass
+    ``default_schedule``, or before all passes of a pipeline that does not schedule. Calling the module calls its only
+    function, or ``main``. A module for another kind of processor cannot be called here, only exported.
 
     Compiled code is cached and reused unless ``cache`` is false. The cache is the folder ``~/.cache/anyfn``, or the one that
     the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
     ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs.
 
-    If ``verbose`` is true, notes are printed on standard error. They name costly blocks that a schedule by hand has left to
-    the default schedule, which ``Schedule.finish`` applies.
+    If ``verbose`` is true, notes are printed on standard error. They name costly blocks that a hand-written schedule leaves
+    unscheduled; ``Schedule.finish`` schedules them.
     """
-    module = _as_module(inputs, name)
+    module = _as_module(inputs, name, target)
     built = _functions("compiler").build(module, target, _pipeline(pipeline, passes), cache, progress)
     if verbose:
         import sys
@@ -74,10 +74,10 @@ def source(
     name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
-    passes: "Iterable[_PassLike]" = (),
+    passes: "Union[_PassLike, Iterable[_PassLike]]" = (),
 ) -> str:
     """Returns the C source that ``build`` compiles for these arguments."""
-    return _functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
+    return _functions("compiler").source(_as_module(inputs, name, target), target, _pipeline(pipeline, passes))
 
 
 def lower(
@@ -86,15 +86,15 @@ def lower(
     name: "Optional[str]" = None,
     *,
     pipeline: "_Pipeline" = None,
-    passes: "Iterable[_PassLike]" = (),
+    passes: "Union[_PassLike, Iterable[_PassLike]]" = (),
 ) -> "IRModule":
     """Returns the lowered ``IRModule`` from which code is generated."""
-    return _functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
+    return _functions("compiler").lower(_as_module(inputs, name, target), target, _pipeline(pipeline, passes))
 
 
 def _pipeline(pipeline, passes):
     """Returns ``pipeline``, by default the default pipeline, with ``passes`` inserted; None if neither argument is given."""
-    passes = list(passes)
+    passes = [passes] if callable(passes) or isinstance(passes, str) else list(passes)
     if not passes and pipeline is None:
         return None
     from . import transform
@@ -111,16 +111,22 @@ def _pipeline(pipeline, passes):
     return pipeline
 
 
-def _as_module(inputs, name):
+def _as_module(inputs, name, target):
     """Returns the module that ``inputs`` describe. If ``name`` is not None, it is the name of the module's only function."""
     from . import tir
 
+    if isinstance(target, (list, tuple)):
+        raise TypeError(
+            "expected a target as second argument, got a list; a function or schedule knows its arguments: `build(schedule)`"
+        )
+    if _is_tensor(inputs) and _is_tensor(target):
+        raise TypeError("expected the tensors in one list: `build([a, b, c])`")
     if isinstance(inputs, dict):
         inputs = _functions("tir").module(inputs)
     if isinstance(inputs, tir.IRModule):
         return inputs if name is None else _named(inputs, name)
     inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    if any(value.type_key == "te.Tensor" for value in inputs if isinstance(value, Object)):
+    if any(map(_is_tensor, inputs)):
         inputs = [_functions("te").create_prim_func(inputs, "main" if name is None else name)]
     if name is not None:
         _check_single(len(inputs))
@@ -136,6 +142,10 @@ def _as_module(inputs, name):
         named[symbol] = func
     module = _functions("tir").module(named)
     return module if name is None else _named(module, name)
+
+
+def _is_tensor(value):
+    return isinstance(value, Object) and value.type_key == "te.Tensor"
 
 
 def _named(module, name):

@@ -75,6 +75,6 @@ def run(options: "Namespace") -> int:
 
         lines.append(shlex.join(flags))
     if not lines:
-        raise ValueError("`anyfn config` needs one of --cflags, --ldflags, --includedir and --libdir")
+        raise ValueError("expected one of --cflags, --ldflags, --includedir and --libdir")
     print("\n".join(lines))
     return 0

@@ -24,7 +24,8 @@ def to_python(value: "Any") -> "Any":
     Array and List become list, Map and Dict become dict, and Shape becomes tuple. Any other object is left unchanged. A
     container that occurs twice becomes one object, also a List or Dict that contains itself. Raises ``RecursionError`` if
     containers are nested more than 1000 levels deep. ``json.dumps(value, default=anyfn.to_python)`` writes containers at
-    any depth of the value.
+    any depth of the value. It raises ``ValueError`` ("Circular reference detected") for other objects, because the function
+    returns them as they are; ``save_json`` saves objects.
 
     >>> to_python(Array([1, Map({"a": List([2])})]))
     [1, {'a': [2]}]

@@ -227,7 +227,8 @@ def _define(cls, key, frozen, kw_only, structural):
     key = key or f"{cls.__module__}.{cls.__qualname__}"
     fields, set_on_class, told = [], [], []
     inherited = _inherited(cls)
-    for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+    annotations = cls.__dict__.get("__annotations__", {})
+    for name, annotation in annotations.items():
         where = f"field {name!r} of {cls.__name__}"
         annotation = _resolve(annotation, cls, where)
         if _is_class_var(annotation):
@@ -246,11 +247,18 @@ def _define(cls, key, frozen, kw_only, structural):
         annotation, doc = _annotated(annotation)
         shown, schema = _kind(annotation, cls, key, where)
         one = given if isinstance(given, Field) else Field(given)
+        if isinstance(one.default, _MUTABLE):
+            # As in data classes: all objects would share the default.
+            factory = ("anyfn." if type(one.default) in _MUTABLE[-2:] else "") + type(one.default).__name__
+            raise TypeError(f"{where}: mutable default; use anyfn.field(default_factory={factory})")
         by_name = kw_only if one.kw_only is None else one.kw_only
         flags = one.flags | (_KW_ONLY if by_name else 0)
         state, value = _default(one)
         told.append((name, annotation, one, flags))
         fields.append((name, _json(schema), shown, one.doc or doc or "", flags, state, value))
+    for name, value in vars(cls).items():
+        if isinstance(value, Field) and name not in annotations:
+            raise TypeError(f"{name!r} of {cls.__name__} is a field but has no type annotation")
     made = _core.define(cls, key, fields, bool(frozen), cls.__dict__.get("__doc__") or "", structural)
     index = _core.type_index(key)
     for name in set_on_class:
@@ -416,6 +424,9 @@ def _resolve(annotation, cls, where):
 def _is_class_var(annotation):
     return "ClassVar" in (getattr(annotation, "_name", None), getattr(getattr(annotation, "__origin__", None), "_name", None))
 
+
+# Types whose instances are no defaults of fields.
+_MUTABLE = (list, dict, set, bytearray, _core.List, _core.Dict)
 
 # Names of plain annotations in messages and in schemas.
 _PLAIN = {

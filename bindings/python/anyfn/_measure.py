@@ -93,6 +93,11 @@ def profile(limit: int = 1_000_000, shapes: bool = False) -> "Profile":
     """
     from ._profile import Profile
 
+    if not isinstance(limit, int):
+        raise TypeError(
+            f"profile: expected an int as limit, got {type(limit).__name__}; it records the calls in a `with` block: "
+            "`with anyfn.profile() as calls:`"
+        )
     return Profile(limit, shapes)
 
 

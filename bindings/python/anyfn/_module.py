@@ -233,7 +233,14 @@ class Module(_Base):
         # Python also calls this if one of these properties raises `AttributeError`.
         if name in ("entry_func", "entry_name"):
             return getattr(type(self), name).fget(self)
-        return self.get_function(name)
+        try:
+            return self.get_function(name)
+        except AttributeError:
+            from ._missing import hint_for, missing
+
+            if hint_for("'Module' object", name) is None:
+                raise
+            raise missing("'Module' object", name) from None
 
     def __dir__(self) -> "list[str]":
         try:
@@ -302,7 +309,8 @@ def bundle(
 def _is_library_name(path):
     """Returns true if ``load_module`` loads a file of this name as a library, such as ``f.so`` or ``f.so.1.2``."""
     stem, _, version = os.path.basename(path).partition(".so.")
-    is_versioned = bool(stem) and version.replace(".", "").isdigit()
+    # As in `load_from_file` of the loader.
+    is_versioned = bool(stem) and version[:1].isdigit() and set(version) <= set("0123456789.")
     return is_versioned or path.endswith((".so", ".dll", ".dylib", ".dso"))
 
 
@@ -310,9 +318,19 @@ def _write_bundle(path, root, files, imports, linker, compiler, compile_options,
     one_file = isinstance(files, (str, bytes, os.PathLike))
     files = [os.fsdecode(file) for file in ([files] if one_file else files)]
     imports = [imports] if isinstance(imports, Module) else list(imports)
-    options = {"compile_options": list(compile_options), "link_options": list(link_options)}
+    options = {
+        "compile_options": _list_of("compile_options", compile_options),
+        "link_options": _list_of("link_options", link_options),
+    }
     options.update({name: value for name, value in (("linker", linker), ("compiler", compiler)) if value is not None})
     _releasing("anyfn.bundle")(os.fsdecode(path), root, files, imports, options)
+
+
+def _list_of(name, texts):
+    """Returns the strings in ``texts`` as a list; a single string would be taken for its characters."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"{name}: expected a list, got a {type(texts).__name__}")
+    return list(texts)
 
 
 _METHODS = (
@@ -366,6 +384,7 @@ def register_module_loader(
         with open(path, "rb") as file:
             return load(file.read())
 
+    extensions = _list_of("extensions", extensions)
     functions: "dict[str, Callable[..., Module]]" = {f"ffi.Module.load_from_bytes.{kind}": load}
     functions.update({f"ffi.Module.load_from_file.{extension.lstrip('.')}": load_file for extension in extensions})
     for name, function in functions.items():

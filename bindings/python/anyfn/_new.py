@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,20 @@ _LIBRARIES = {"rust": "target/debug/lib@LIBRARY@.so", "c": "./@NAME@.so", "cpp":
 
 def _templates() -> Path:
     """Returns the folder of the templates: in a wheel that of the package, otherwise that of the command in Rust."""
-    packed = _PACKAGE / "templates"
-    return packed if packed.is_dir() else _PACKAGE.parents[2] / "crates" / "cli" / "templates"
+    for folder in (_PACKAGE / "templates", *(parent / "crates/cli/templates" for parent in _PACKAGE.parents)):
+        if folder.is_dir():
+            return folder
+    raise ValueError(f"this installation of anyfn has no templates: {_PACKAGE / 'templates'} does not exist")
 
 
 def _source_tree() -> str:
     """Returns the source tree of anyfn, which contains the crates that a plugin in Rust is built against."""
     given = os.environ.get("ANYFN_ROOT")
-    root = Path(given) if given else _PACKAGE.parents[2]
-    if not (root / "crates" / "anyfn" / "Cargo.toml").is_file():
-        told = f"ANYFN_ROOT is {given}, which is not" if given else "set ANYFN_ROOT to"
-        raise ValueError(f"plugins in Rust are built against the source tree of anyfn: {told} a checkout of it")
-    return str(root)
+    for root in [Path(given)] if given else _PACKAGE.parents:
+        if (root / "crates" / "anyfn" / "Cargo.toml").is_file():
+            return str(root)
+    told = f"ANYFN_ROOT is {given}, which is not" if given else "set ANYFN_ROOT to"
+    raise ValueError(f"plugins in Rust are built against the source tree of anyfn: {told} a checkout of it")
 
 
 def add_parser(commands: Any) -> None:
@@ -46,7 +49,7 @@ def add_parser(commands: Any) -> None:
     kinds = parser.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--rust", dest="kind", action="store_const", const="rust", help="plugin in Rust")
     kinds.add_argument("--c", dest="kind", action="store_const", const="c", help="plugin in C")
-    kinds.add_argument("--cpp", dest="kind", action="store_const", const="cpp", help="plugin in C++, for apache-tvm-ffi's headers")
+    kinds.add_argument("--cpp", dest="kind", action="store_const", const="cpp", help="plugin in C++; needs the package apache-tvm-ffi")
     parser.add_argument("folder", metavar="DIR", help="folder to create; its name is that of the plugin")
 
 
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.folder)
     name = folder.name
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ValueError(f"`{name}` is not a valid plugin name: use lower case letters, digits, `_` and `-`")
+        raise ValueError(f"`{name}` is not a valid plugin name: it begins with a lower-case letter, followed by such letters, digits, `_` and `-`")
     if folder.exists():
         raise ValueError(f"{folder} already exists")
     library = name.replace("-", "_")
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         "@ANYFN@": _source_tree() if options.kind == "rust" else "",
         "@INCLUDE@": get_include(),
         "@COMMAND@": f"{shlex.quote(sys.executable)} -m anyfn",
+        "@PYTHON@": shlex.quote(sys.executable),
     }
 
     def filled(text: str) -> str:
@@ -74,9 +78,14 @@ def run(options: argparse.Namespace) -> int:
     own = _templates() / options.kind
     files = {path.relative_to(own): path for path in own.rglob("*.in")}
     files[Path("README.md.in")] = _templates() / "README.md.in"
-    for inside, template in files.items():
-        target = folder / filled(str(inside.with_suffix("")))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(filled(template.read_text(encoding="utf-8")), encoding="utf-8")
+    folder.mkdir(parents=True)
+    try:
+        for inside, template in files.items():
+            target = folder / filled(str(inside.with_suffix("")))
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(filled(template.read_text(encoding="utf-8")), encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     print(f"created {folder}; run `make test` in it to build the plugin and call it")
     return 0

@@ -171,6 +171,13 @@ def _check_builtin(key, index, cls):
         raise TypeError(f"{key!r} is a built-in type; a class for it must derive from its existing class")
 
 
+def _own_class(index):
+    """Returns the class that represents a type, or None if its objects have the class of another type or no class."""
+    cls = _core.registered_class(index)
+    known = _core.type_of_class(cls)
+    return cls if known is not None and known[0] == index else None
+
+
 def _nearest(key):
     import difflib
 

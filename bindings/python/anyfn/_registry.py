@@ -8,12 +8,27 @@ from ._core import PackedFunc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Literal, Optional, TypeVar, Union, overload
+    from typing import Any, Literal, Optional, Protocol, TypeVar, Union, overload
 
     from typing_extensions import ParamSpec
 
+    from ._core import Array, Map
+
     _P = ParamSpec("_P")
     _R = TypeVar("_R")
+    _K = TypeVar("_K")
+    _V = TypeVar("_V")
+
+    class _Decorator(Protocol):
+        # Lists, tuples and dicts are converted to containers.
+        @overload
+        def __call__(self, f: Callable[_P, list[_V]], /) -> PackedFunc[_P, Array[_V]]: ...
+        @overload
+        def __call__(self, f: Callable[_P, dict[_K, _V]], /) -> PackedFunc[_P, Map[_K, _V]]: ...
+        @overload
+        def __call__(self, f: Callable[_P, tuple[Any, ...]], /) -> PackedFunc[_P, Array[Any]]: ...
+        @overload
+        def __call__(self, f: Callable[_P, _R], /) -> PackedFunc[_P, _R]: ...
 
 if TYPE_CHECKING:
 
@@ -34,11 +49,33 @@ def get_global_func(name: str, allow_missing: bool = False) -> "Optional[PackedF
 if TYPE_CHECKING:
 
     @overload
+    def register_func(func_name: Optional[str] = None, f: None = None, override: bool = False) -> _Decorator: ...
+    @overload
     def register_func(
-        func_name: Optional[str] = None, f: None = None, override: bool = False
-    ) -> Callable[[Callable[_P, _R]], PackedFunc[_P, _R]]: ...
+        func_name: str, f: Callable[_P, list[_V]], override: bool = False
+    ) -> PackedFunc[_P, Array[_V]]: ...
+    @overload
+    def register_func(
+        func_name: str, f: Callable[_P, dict[_K, _V]], override: bool = False
+    ) -> PackedFunc[_P, Map[_K, _V]]: ...
+    @overload
+    def register_func(
+        func_name: str, f: Callable[_P, tuple[Any, ...]], override: bool = False
+    ) -> PackedFunc[_P, Array[Any]]: ...
     @overload
     def register_func(func_name: str, f: Callable[_P, _R], override: bool = False) -> PackedFunc[_P, _R]: ...
+    @overload
+    def register_func(
+        func_name: Callable[_P, list[_V]], f: None = None, override: bool = False
+    ) -> PackedFunc[_P, Array[_V]]: ...
+    @overload
+    def register_func(
+        func_name: Callable[_P, dict[_K, _V]], f: None = None, override: bool = False
+    ) -> PackedFunc[_P, Map[_K, _V]]: ...
+    @overload
+    def register_func(
+        func_name: Callable[_P, tuple[Any, ...]], f: None = None, override: bool = False
+    ) -> PackedFunc[_P, Array[Any]]: ...
     @overload
     def register_func(
         func_name: Callable[_P, _R], f: None = None, override: bool = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
 import signal
 from typing import Any
 
@@ -16,8 +18,12 @@ def add_parser(commands: Any) -> None:
     """Adds the command ``rpc`` to the subcommands of a parser."""
     parser = commands.add_parser("rpc", help="serve functions to other processes and machines, and create keys")
     kinds = parser.add_subparsers(title="commands", metavar="WHAT", dest="what", required=True)
-    key = kinds.add_parser("key", help="print a new key", description="Prints a new key in the form NAME:SECRET.")
-    key.add_argument("name", metavar="NAME")
+    key = kinds.add_parser(
+        "key",
+        help="print a new key, or write it to a file",
+        description="Prints a new key in the form NAME:SECRET, or writes it to a file.",
+    )
+    key.add_argument("name", metavar="NAME", help="name of the key, such as that of the client")
     key.add_argument("-o", "--output", metavar="FILE", help="create FILE with the key, which only its owner may read")
     server = kinds.add_parser(
         "server",
@@ -27,7 +33,8 @@ def add_parser(commands: Any) -> None:
         epilog="example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --import kernels --allow 'kernels.*'",
     )
     several: dict[str, Any] = {"action": "append", "default": []}
-    server.add_argument("--host", default="127.0.0.1", help="address to listen at; all but loopback require a key")
+    loopback = "address to listen at (default: 127.0.0.1); other addresses than loopback require a key"
+    server.add_argument("--host", default="127.0.0.1", help=loopback)
     server.add_argument("--port", type=int, default=9190, help="port to listen at; 9190 by default, 0 for any free port")
     keys = server.add_mutually_exclusive_group()
     keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as created by `anyfn rpc key -o`")
@@ -42,6 +49,9 @@ def add_parser(commands: Any) -> None:
     server.add_argument("--max-sessions", type=int, metavar="N", help="maximum number of concurrent sessions")
     server.add_argument("--queue", type=int, metavar="N", help="maximum number of waiting clients")
     server.add_argument("--folder", metavar="DIR", help="folder in which the session folders are created")
+    server.add_argument("--isolation", choices=("auto", "required", "off"), help="isolation of sessions by the kernel")
+    server.add_argument("--writable", metavar="DIR", **several, help="folder that isolated sessions may write to")
+    server.add_argument("--runner", metavar="COMMAND", help="program that starts the sessions, such as 'taskset -c 2'")
     server.add_argument("--log", metavar="FILE", default="-", help="file for the log; the error output by default")
     server.add_argument("--show-output", action="store_true", help="show the error output of session processes")
 
@@ -61,6 +71,18 @@ def create_key_file(path: str, key: str) -> None:
         raise
 
 
+def session_command(options: argparse.Namespace) -> list[str] | None:
+    """Returns the command of session processes, or None for that of ``rpc.serve``."""
+    if options.runner is None:
+        return None
+    words = shlex.split(options.runner)
+    program = shutil.which(words[0]) if words else None
+    if program is None:
+        raise ValueError(f"--runner: cannot find the program of the command {options.runner!r}")
+    libraries = [os.path.abspath(library) for library in options.load]
+    return [os.path.abspath(program), *words[1:], *rpc._this_python(options.imports, "rpc.serve_session", libraries)]
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Raises an exception for wrong options and failures."""
     if options.what == "key":
@@ -78,11 +100,16 @@ def run(options: argparse.Namespace) -> int:
         if not equals or not number.isdigit():
             raise ValueError(f"--limit: expected NAME=NUMBER, got {limit!r}")
         limits[name] = int(number)
-    named = ("port", "key_file", "keys", "queue", "folder", "log")
+    named = ("port", "key_file", "keys", "queue", "folder", "log", "isolation")
     given: dict[str, Any] = {name: getattr(options, name) for name in named if getattr(options, name) is not None}
     sessions = 1 if options.exclusive else options.max_sessions
     if sessions is not None:
         given["sessions"] = sessions
+    if options.writable:
+        for folder in options.writable:
+            if not os.path.isdir(folder):
+                raise ValueError(f"--writable: expected a folder, got {folder!r}")
+        given["writable"] = [os.path.abspath(folder) for folder in options.writable]
     # `sigwait` below waits for the signals. The server's threads inherit this mask, so they do not receive them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     server = rpc.serve(
@@ -93,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
         limits=limits,
         imports=options.imports,
         load=options.load,
+        command=session_command(options),
         show_output=options.show_output,
         **given,
     )

@@ -192,11 +192,10 @@ def _text_without_types(func):
 def _attribute(func, name):
     """Computes the attribute ``name`` of a function on access; called from native code if the attribute has not been set.
 
-    For ``__source__``, the function is the Python callable itself, and the result is a line of a traceback, or None.
+    For ``__source__``, the function is the Python callable itself, and the result is that of ``_source``.
     """
     if name == "__source__":
-        source = _source(func)
-        return source and f'File "{source["file"]}", line {source["line"]}, in {source["name"].rpartition(".")[2]}'
+        return _source(func)
     if name == "__qualname__":
         python = _core.python_callable(func)
         return getattr(python, name, func.__name__) if python is not None else func.__name__
@@ -267,6 +266,8 @@ def install(classes: "Mapping[str, type[Any]]") -> None:
     cls.__copy__ = _copy
     cls.__deepcopy__ = _deepcopy
     _core.set_describe(describe, _attribute)
+    # Asked by native code for errors about the results of Python functions.
+    _core.set_global_func("anyfn.python_source", _core.convert(_source_of), True)
 
 
 # ---- Signatures of Python functions, for the other languages
@@ -333,7 +334,10 @@ def _as_json(value, depth=8):
 
 
 def _source(function):
-    """Returns the file, first line and qualified name of a callable's definition in Python, or None if it has none."""
+    """Returns a line of a traceback that shows where a callable is defined in Python, or None if it is not.
+
+    The line is not part of the signature, which remote peers can read.
+    """
     import functools
     import inspect
 
@@ -341,18 +345,25 @@ def _source(function):
         function = inspect.unwrap(function)
         while isinstance(function, functools.partial):
             function = inspect.unwrap(function.func)
+        name = "__call__"
         code = getattr(function, "__code__", None)
-        name = function.__qualname__ if code is not None else f"{type(function).__qualname__}.__call__"
         if code is None:
             code = type(function).__call__.__code__
-        found = {"file": code.co_filename, "line": code.co_firstlineno, "name": name}
+        else:
+            # In a traceback, functions have their plain names.
+            name = function.__qualname__.rpartition(".")[2]
+        file, line = code.co_filename, code.co_firstlineno
     except Exception:
         # The callable is not a function of Python, or its class computes the attributes.
         return None
-    # Both strings become part of a line of a traceback.
-    texts = (found["file"], found["name"])
-    is_known = type(found["line"]) is int and all(type(text) is str and text.isprintable() for text in texts)
-    return found if is_known and '"' not in found["file"] else None
+    is_known = type(line) is int and all(type(text) is str and text.isprintable() for text in (file, name))
+    return f'File "{file}", line {line}, in {name}' if is_known and '"' not in file else None
+
+
+def _source_of(function):
+    """Returns a line of a traceback that shows where a Python function is defined, or None for other functions."""
+    python = _core.python_callable(function)
+    return None if python is None else _source(python)
 
 
 def describe(function: "Any") -> "Optional[str]":
@@ -398,7 +409,10 @@ def describe(function: "Any") -> "Optional[str]":
                 optional.append(param.name)
     types: "dict[str, Any]" = {"type": "ffi.Function"}
     if names or not variadic:
-        types["named_args"] = {"return": [schema("return", signature.return_annotation)], "params": params}
+        result = schema("return", signature.return_annotation)
+        if inspect.iscoroutinefunction(function):
+            result = {"type": "Coroutine", "args": [result]}
+        types["named_args"] = {"return": [result], "params": params}
     told: "dict[str, Any]" = {"type_schema": json.dumps(types, separators=(",", ":"))}
     told["name"] = getattr(function, "__name__", "")
     if names:
@@ -408,7 +422,6 @@ def describe(function: "Any") -> "Optional[str]":
         ("arg_optional", optional),
         ("keyword_only", keyword_only),
         ("variadic", variadic),
-        ("source", _source(function)),
         ("doc", inspect.getdoc(function) if getattr(function, "__doc__", None) else None),
     ):
         if value:

@@ -224,6 +224,9 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
     if origin in ("Union", "Variant") and args:
         members = dict.fromkeys(type_text(item, imports, argument) for item in args)
         return f"{imports.use('typing.Union')}[{', '.join(members)}]"
+    if origin == "Coroutine" and len(args) == 1:
+        any_ = imports.use("typing.Any")
+        return f"{imports.use('collections.abc.Coroutine')}[{any_}, {any_}, {type_text(args[0], imports, argument)}]"
     if origin in ("Tuple", "tuple"):
         items = [type_text(item, imports, argument) for item in args]
         if argument:
@@ -576,7 +579,7 @@ class _Package:
         imports = Imports(own, module.classes, lambda key: self.layout.find(module, key))
         body = [line for key, info in types.items() for line in (*_class_lines(info, module.classes[key], imports), "")]
         source = [*self._loads(module, "_type_libraries")]
-        source += [f"{name} = _anyfn.type_info({key!r}).cls" for key, name in module.classes.items()]
+        source += [_class_source(types[key], name) for key, name in module.classes.items()]
         self._add(_TYPES, module, [_ANY_OVERRIDE, *imports.lines(), "", *body], source)
 
     def _known(self, module: _Module, end: str) -> dict[str, str]:
@@ -715,7 +718,7 @@ def module_files(module: Module, library: str, file: str, runtime: bool) -> dict
         relative = os.path.relpath(library, os.path.dirname(os.path.abspath(file)))
         lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([relative])]
         lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
-        lines += [f"{name} = _anyfn.type_info({key!r}).cls" for key, name in classes.items()]
+        lines += [_class_source(types[key], name) for key, name in classes.items()]
         files[os.path.splitext(file)[0] + ".py"] = "\n".join(lines) + "\n"
     return files
 
@@ -752,6 +755,15 @@ def _class_lines(info: TypeInfo, name: str, imports: Imports) -> list[str]:
     for method in methods:
         lines += _method_lines(method, imports)
     return lines if len(lines) > 1 else [f"{lines[0]} ..."]
+
+
+def _class_source(info: TypeInfo, name: str) -> str:
+    """Returns the statement by which a module defines the class of a native type."""
+    cls = f"_anyfn.type_info({info.key!r}).cls"
+    if _core.type_of_class(info.cls) == (info.index, info.key):
+        return f"{name} = {cls}"
+    # Python has no class for a type without fields and methods: `cls` is the class of its parent, or `Object`.
+    return f"\n\n@_anyfn.register_object({info.key!r})\nclass {name}({cls}):\n    pass\n\n"
 
 
 def _field_lines(field: FieldInfo, imports: Imports) -> list[str]:

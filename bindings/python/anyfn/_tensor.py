@@ -71,6 +71,11 @@ class Tensor(_core.BuiltinObject):
     else:
         shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
 
+        def __getattr__(self, name):
+            from ._missing import missing
+
+            raise missing("'Tensor' object", name)
+
     @property
     def strides(self) -> "tuple[int, ...]":
         """Distance between neighbours of each dimension, in elements."""
@@ -201,7 +206,7 @@ class Tensor(_core.BuiltinObject):
             # Fast path for the usual case.
             extent = info[0][0]
             if not -extent <= index < extent:
-                raise IndexError(f"index {index} is out of range for {extent} elements")
+                raise _out_of_range(index, extent)
             return _as_strided(self, info[0][1:], info[1][1:], (index + extent if index < 0 else index) * info[1][0])
         shape, strides, offset = _place(index, *info[:2])
         return _as_strided(self, shape, strides, offset)
@@ -396,7 +401,8 @@ def _place(index, shape, strides):
     if sum(part is ... for part in parts) > 1:
         raise IndexError("an index can contain at most one '...'")
     if taken > len(shape):
-        raise IndexError(f"expected at most {len(shape)} indices for a tensor of {len(shape)} dimensions, got {taken}")
+        most, have = ("1 index", "1 dimension") if len(shape) == 1 else (f"{len(shape)} indices", f"{len(shape)} dimensions")
+        raise IndexError(f"expected at most {most} for a tensor of {have}, got {taken}")
     if ... not in [part if part is ... else 0 for part in parts]:
         parts += (...,)
     new_shape, new_strides, offset, at = [], [], 0, 0
@@ -429,8 +435,12 @@ def _index(part, extent):
         )
     index = part.__index__()
     if not -extent <= index < extent:
-        raise IndexError(f"index {index} is out of range for {extent} elements")
+        raise _out_of_range(index, extent)
     return index + extent if index < 0 else index
+
+
+def _out_of_range(index, extent):
+    return IndexError(f"index {index} is out of range for {extent} element{'' if extent == 1 else 's'}")
 
 
 class _ForReading:

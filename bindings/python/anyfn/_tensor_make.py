@@ -182,7 +182,8 @@ def _flat(data):
         extent = lengths[0]
         if lengths.count(extent) != len(lengths):
             at = next(i for i, length in enumerate(lengths) if length != extent)
-            raise ValueError(f"expected {extent} elements{_at(at, shape)}, as in the first list, but got {lengths[at]}")
+            elements = f"{extent} element{'' if extent == 1 else 's'}"
+            raise ValueError(f"expected {elements}{_at(at, shape)}, as in the first list, but got {lengths[at]}")
         if shape and not numbers:
             return numbers, shape
         numbers = [item for items in numbers for item in (items.tolist() if hasattr(items, "tolist") else items)]

@@ -168,6 +168,14 @@ HINTS = {
         "sparse": "tensors are dense: use `anyfn.tensor`",
         "zeros": "use `anyfn.zeros`",
     },
+    "'Module' object": {
+        "get_source": "use `anyfn.Module.inspect_source`",
+        "imported_modules": "use `anyfn.Module.imports`",
+        "save": "use `anyfn.Module.export`",
+    },
+    "'Tensor' object": {
+        "asnumpy": "use `anyfn.Tensor.numpy`",
+    },
     "'IRModule' object": {
         "from_expr": "use `anyfn.tir.IRModule({name: func})`",
         "functions_items": "use `module.functions.items()`; see `anyfn.tir.IRModule`",
@@ -195,6 +203,7 @@ HINTS = {
         "state": "use `anyfn.tir.Schedule.func`, which returns the function in its current form",
         "storage_align": _LAYOUT,
         "tensorize": _NO_INTRINSICS,
+        "tile": "use `anyfn.tir.Schedule.split` for both loops, then `anyfn.tir.Schedule.reorder`",
         "transform_block_layout": _LAYOUT,
         "unannotate": "discard the annotation by continuing with an earlier `anyfn.tir.Schedule.copy`",
         "work_on": "a schedule has one function: create an `anyfn.tir.Schedule` for each",

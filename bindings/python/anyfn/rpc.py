@@ -6,8 +6,8 @@
 ...     print(there.numpy() * 2)
 [2. 4. 6.]
 
-``connect`` connects to a server (``anyfn rpc server``), ``spawn`` starts a child process, whose crash is only an error here, and
-``local`` uses this process itself. All return a ``Session``. ``serve`` starts a server.
+``connect`` connects to a server (``anyfn rpc server``), ``spawn`` starts a child process, whose crash only raises an error here,
+and ``local`` uses this process itself. All return a ``Session``. ``serve`` starts a server.
 """
 
 from __future__ import annotations
@@ -224,6 +224,10 @@ class Session(Object):
         ``anyfn.build``, which is compiled for the remote processor.
         """
         if isinstance(what, (str, os.PathLike)):
+            with open(what, "rb") as file:
+                # Checked before anything is sent: a file that was named by mistake may contain secrets.
+                if file.read(4) != b"\x7fELF":
+                    raise ValueError(f"cannot load {os.fsdecode(what)!r}: it is not a shared library (an ELF file)")
             return self.load_file(self.upload(what, progress))
         import tempfile
 
@@ -341,15 +345,24 @@ def connect(
     of a file with the key, which ``anyfn rpc key -o`` creates. With a key, both ends prove that they have the same one, and the
     session is encrypted. ``timeout`` is the time limit in seconds, including waiting in a queue.
 
+    An IPv6 address before a port is in brackets: ``"[::1]:9190"``.
+
     Raises ``ConnectionError`` if the server cannot be reached or ends the connection, ``PermissionError`` if it does not accept
     the key or other users may read ``key_file``, ``TimeoutError`` if the session has not begun in time, ``OSError`` if
-    ``key_file`` cannot be read, and ``ValueError`` for a malformed key or both ``key`` and ``key_file``.
+    ``key_file`` cannot be read (``FileNotFoundError`` if it does not exist), and ``ValueError`` for a malformed key or both
+    ``key`` and ``key_file``.
     """
+    if not isinstance(host, str):
+        raise TypeError(f"rpc.connect: expected a str as `host`, got {type(host).__name__}")
     if port is None:
-        name, colon, digits = host.rpartition(":")
-        if not (colon and digits.isdigit()):
+        import re
+
+        found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]+)", host)
+        if found is None:
             raise ValueError(f"rpc.connect: expected a port, as in `connect({host!r}, 9190)`")
-        host, port = name, int(digits)
+        host, port = found[1] or found[2], int(found[3])
+    elif host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     file = None if key_file is None else os.fsdecode(key_file)
     return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
 
@@ -369,12 +382,24 @@ def spawn(imports: Iterable[str] = (), command: Optional[Sequence[str]] = None) 
     session can call. Alternatively, ``command`` is a list of a program and its arguments, which has to call
     ``rpc.serve_spawned``.
     """
+    imports = _listed("imports", imports, "names of modules")
     if command is None:
         command = _this_python(imports, "rpc.serve_spawned")
-    return _core.get_global_func("rpc.spawn", False)(list(command))
+    return _core.get_global_func("rpc.spawn", False)(_listed("command", command, "words: a program and its arguments"))
 
 
-def _this_python(imports, function, load=()):
+def _listed(name, value, what):
+    """Returns the argument ``name`` as a list. ``what`` describes its elements.
+
+    A string is refused. It would be split into its characters, and the character ``*`` of ``demo.*`` grants all functions.
+    """
+    if isinstance(value, (str, bytes, bytearray, os.PathLike)):
+        words = value.split() if name == "command" and isinstance(value, str) else [value]
+        raise TypeError(f"`{name}`: expected a list of {what}, got a {type(value).__name__}; write {words!r}")
+    return list(value)
+
+
+def _this_python(imports: Iterable[str], function: str, load: Iterable[str] = ()) -> list[str]:
     """Returns the command that starts this Python with this package, imports modules, loads libraries and calls a function."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = [os.path.abspath(entry) for entry in [folder, *sys.path]]  # the process may start in another folder
@@ -446,9 +471,9 @@ def serve(
     ``anyfn rpc key -o`` creates. Without a key, a server listens only on loopback addresses, and every user of this machine can
     connect.
 
-    Raises ``OSError`` if ``key_file`` cannot be read or the address cannot be bound, ``PermissionError`` if other users may read
-    ``key_file``, ``RuntimeError`` if a session process cannot serve, and ``ValueError`` for options without meaning, such as both
-    ``key`` and ``key_file``.
+    Raises ``OSError`` if ``key_file`` cannot be read (``FileNotFoundError`` if it does not exist) or the address cannot be bound,
+    ``PermissionError`` if other users may read ``key_file``, ``RuntimeError`` if a session process cannot serve, ``TypeError`` for
+    a string in place of a list, and ``ValueError`` for options without meaning, such as both ``key`` and ``key_file``.
 
     >>> with serve(functions=["ffi.Shape"]) as server:
     ...     with connect(server.host, server.port) as session:
@@ -458,9 +483,18 @@ def serve(
     import json
     import math
 
-    grant = {"functions": list(functions), "upload": bool(upload), **(limits or {})}
+    functions = _listed("functions", functions, "names of functions")
+    devices = _listed("devices", devices, "names of devices")
+    imports = _listed("imports", imports, "names of modules")
+    load = _listed("load", load, "paths of libraries")
+    if not isinstance(upload, bool):
+        raise TypeError(f"`upload`: expected a bool, got {type(upload).__name__}")
+    for name in options:
+        if name not in _OPTIONS:
+            raise ValueError(f"rpc.serve: unknown option `{name}`{_suggestion(name)}")
+    grant = {"functions": functions, "upload": upload, **(limits or {})}
     if devices:
-        grant["devices"] = list(devices)
+        grant["devices"] = devices
     options.update(host=host, port=port, grant=grant)
     if key is not None:
         options["key"] = key
@@ -471,7 +505,35 @@ def serve(
     for name, value in {**options, **grant}.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"`{name}`: expected a number, got `{value}`")
-    return _core.get_global_func("rpc.start_server", False)(list(command), json.dumps(options))
+    command = _listed("command", command, "words: a program and its arguments")
+    return _core.get_global_func("rpc.start_server", False)(command, json.dumps(options))
+
+
+# Options of a server that are not parameters of `serve`.
+_OPTIONS = (
+    "keys",
+    "sessions",
+    "queue",
+    "handshake_seconds",
+    "half_open",
+    "hung_seconds",
+    "environment",
+    "show_output",
+    "folder",
+    "isolation",
+    "protected",
+    "writable",
+    "log",
+)
+
+
+def _suggestion(name):
+    """Returns the end of the message for an unknown option of ``serve``."""
+    import difflib
+    import inspect
+
+    near = difflib.get_close_matches(name, [*inspect.signature(serve).parameters, *_OPTIONS], 1)
+    return f"; did you mean `{near[0]}`?" if near else f"; the options are {', '.join(_OPTIONS)}"
 
 
 if not TYPE_CHECKING:

@@ -127,6 +127,15 @@ class Tensor(Object):
         """Number of dimensions."""
         return len(self.shape)
 
+    if not TYPE_CHECKING:
+
+        def _refuse(self, _other=None):
+            raise TypeError(tir._not_indexed(self))
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = _refuse
+        __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
     def __str__(self) -> str:
         extents = ", ".join(map(str, self.shape))
         return f"Tensor(shape=[{extents}], dtype={self.dtype}, op.name={self.op.name})"
@@ -219,7 +228,7 @@ def compute(
     """
     extents = _shape(shape)
     try:
-        result = _call.compute(extents, lambda *indices: _value(fcompute(*indices)), name)
+        result = _call.compute(extents, lambda *indices: _element(fcompute(*indices)), name)
     except TypeError as error:
         _check_indices(fcompute, len(extents), error)
         raise
@@ -234,27 +243,40 @@ def _check_indices(fcompute, ndim, error):
         signature = inspect.signature(fcompute)
     except (TypeError, ValueError):
         return
+    dimensions, indices = ("dimension", "index") if ndim == 1 else ("dimensions", "indices")
     try:
         signature.bind(*range(ndim))
     except TypeError:
         raise TypeError(
-            f"te.compute: the shape has {ndim} dimensions, so `fcompute` is called with {ndim} indices, but its parameters "
+            f"te.compute: the shape has {ndim} {dimensions}, so `fcompute` is called with {ndim} {indices}, but its parameters "
             f"are {signature}"
         ) from error
+
+
+def _element(value):
+    if value is None:
+        raise TypeError("te.compute: `fcompute` returned None: is a `return` missing?")
+    if isinstance(value, Tensor):
+        raise TypeError(f"te.compute: {tir._not_indexed(value)}")
+    return _value(value)
 
 
 def _value(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-def reduce_axis(dom: tuple[_Operand, _Operand], name: str = "k") -> IterVar:
-    """Returns a reduction axis over ``range(*dom)``."""
-    begin, end = dom
+def reduce_axis(dom: Union[tuple[_Operand, _Operand], _Operand], name: str = "k") -> IterVar:
+    """Returns a reduction axis over ``range(*dom)``; ``dom`` may also be only the end of a range that begins at 0."""
+    begin, end = dom if isinstance(dom, (tuple, list)) or hasattr(dom, "__iter__") else (0, dom)
     return _call.reduce_axis(begin, end - begin, name)
 
 
 def _axes(axis):
-    return [axis] if isinstance(axis, tir.IterVar) else list(axis)
+    axes = list(axis) if isinstance(axis, (tuple, list)) or hasattr(axis, "__iter__") else [axis]
+    for one in axes:
+        if not isinstance(one, tir.IterVar):
+            raise TypeError(f"axis: expected a `te.reduce_axis`, got {type(one).__name__}")
+    return axes
 
 
 def sum(

@@ -37,40 +37,40 @@ class _Operators:
     __hash__ = Object.__hash__
 
     def __add__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("+", self, other)
+        return _operator(_call.binary, "+", self, other)
 
     def __radd__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("+", other, self)
+        return _operator(_call.binary, "+", other, self)
 
     def __sub__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("-", self, other)
+        return _operator(_call.binary, "-", self, other)
 
     def __rsub__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("-", other, self)
+        return _operator(_call.binary, "-", other, self)
 
     def __mul__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("*", self, other)
+        return _operator(_call.binary, "*", self, other)
 
     def __rmul__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("*", other, self)
+        return _operator(_call.binary, "*", other, self)
 
     def __truediv__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("/", self, other)
+        return _operator(_call.binary, "/", self, other)
 
     def __rtruediv__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("/", other, self)
+        return _operator(_call.binary, "/", other, self)
 
     def __floordiv__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("//", self, other)
+        return _operator(_call.binary, "//", self, other)
 
     def __rfloordiv__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("//", other, self)
+        return _operator(_call.binary, "//", other, self)
 
     def __mod__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("%", self, other)
+        return _operator(_call.binary, "%", self, other)
 
     def __rmod__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("%", other, self)
+        return _operator(_call.binary, "%", other, self)
 
     def __neg__(self) -> PrimExpr:
         return _call.neg(self)
@@ -79,81 +79,86 @@ class _Operators:
         return _call["not"](self)
 
     def __and__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("&", self, other)
+        return _operator(_call.binary, "&", self, other)
 
     def __rand__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("&", other, self)
+        return _operator(_call.binary, "&", other, self)
 
     def __or__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("|", self, other)
+        return _operator(_call.binary, "|", self, other)
 
     def __ror__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("|", other, self)
+        return _operator(_call.binary, "|", other, self)
 
     def __xor__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("^", self, other)
+        return _operator(_call.binary, "^", self, other)
 
     def __rxor__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("^", other, self)
+        return _operator(_call.binary, "^", other, self)
 
     def __lshift__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("<<", self, other)
+        return _operator(_call.binary, "<<", self, other)
 
     def __rlshift__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("<<", other, self)
+        return _operator(_call.binary, "<<", other, self)
 
     def __rshift__(self, other: _Operand) -> PrimExpr:
-        return _call.binary(">>", self, other)
+        return _operator(_call.binary, ">>", self, other)
 
     def __rrshift__(self, other: _Operand) -> PrimExpr:
-        return _call.binary(">>", other, self)
+        return _operator(_call.binary, ">>", other, self)
 
     def __pow__(self, other: _Operand) -> PrimExpr:
-        return _call.power(self, other)
+        return _operator(_call.power, self, other)
 
     def __rpow__(self, other: _Operand) -> PrimExpr:
-        return _call.power(other, self)
+        return _operator(_call.power, other, self)
 
     def __abs__(self) -> PrimExpr:
         return _call.abs(self)
 
     def __lt__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("<", self, other)
+        return _operator(_call.binary, "<", self, other)
 
     def __le__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("<=", self, other)
+        return _operator(_call.binary, "<=", self, other)
 
     def __gt__(self, other: _Operand) -> PrimExpr:
-        return _call.binary(">", self, other)
+        return _operator(_call.binary, ">", self, other)
 
     def __ge__(self, other: _Operand) -> PrimExpr:
-        return _call.binary(">=", self, other)
+        return _operator(_call.binary, ">=", self, other)
 
     def __eq__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("==", self, other)
+        return _operator(_call.binary, "==", self, other)
 
     def __ne__(self, other: _Operand) -> PrimExpr:
-        return _call.binary("!=", self, other)
+        return _operator(_call.binary, "!=", self, other)
 
     def __bool__(self) -> bool:
-        hint = ""
+        hint = "and `tir.select` instead of `if`"
         if isinstance(self, (EQ, NE)):
-            hint = (
+            hint += (
                 "; to compare two expressions, for example in a pass, use `anyfn.structural_equal(a, b)`, where a number is "
                 "`tir.const(2, a.dtype)`"
             )
+        elif isinstance(self, (LT, LE, GT, GE)):
+            hint = "`tir.select` instead of `if`, and `tir.max` and `tir.min` instead of `max` and `min`"
         raise TypeError(
-            f"the value of `{self}` is not known before the function runs; use `&`, `|`, `~` instead of `and`, `or`, "
-            f"`not`, and `tir.select` instead of `if`{hint}"
+            f"the value of `{self}` is not known before the function runs; use `&`, `|`, `~` instead of `and`, `or`, `not`, {hint}"
         )
 
-    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> PrimExpr:
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         # NumPy calls this for its functions, such as `numpy.sin(x)`, and for its numbers, as in `numpy.float32(2) * x`.
-        own = _of_numpy(function.__name__)
-        if own is None or method != "__call__" or options:
-            raise TypeError(f"`numpy.{function.__name__}` does not take expressions; use the functions of `anyfn.tir`")
-        if [value for value in inputs if getattr(value, "ndim", 0)]:
-            raise TypeError("an array is no operand of an expression; declare a `te.placeholder` and pass the array to the call")
+        if [value for value in inputs if _is_array(value)]:
+            return _with_arrays(getattr(function, method), inputs, options)
+        name, own = function.__name__, _of_numpy(function.__name__)
+        if method != "__call__":
+            raise TypeError(f"`numpy.{name}.{method}` does not take expressions")
+        if options:
+            raise TypeError(f"`numpy.{name}` with `{next(iter(options))}=` does not take expressions")
+        if own is None:
+            raise TypeError(f"`numpy.{name}` does not take expressions; use the functions of `anyfn.tir`")
         return own(*(value if isinstance(value, Object) or not hasattr(value, "item") else value.item() for value in inputs))
 
     def astype(self, dtype: Union[str, _DType]) -> PrimExpr:
@@ -167,6 +172,7 @@ _NUMPY_OPERATORS = {
     "subtract": "-",
     "multiply": "*",
     "divide": "/",
+    "true_divide": "/",
     "floor_divide": "//",
     "remainder": "%",
     "less": "<",
@@ -178,22 +184,104 @@ _NUMPY_OPERATORS = {
     "bitwise_and": "&",
     "bitwise_or": "|",
     "bitwise_xor": "^",
+    "logical_and": "and",
+    "logical_or": "or",
     "left_shift": "<<",
     "right_shift": ">>",
 }
-_NUMPY_NAMES = {"absolute": "abs", "maximum": "max", "minimum": "min"}
+_NUMPY_NAMES = {"absolute": "abs", "maximum": "max", "minimum": "min", "arctan2": "atan2"}
 _NUMPY_NAMES.update((f"arc{name}", f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 _NUMPY_NAMES.update((name, name) for name in "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh".split())
-_NUMPY_NAMES.update((name, name) for name in "floor ceil trunc fmod power".split())
+_NUMPY_NAMES.update((name, name) for name in "floor ceil trunc fmod power hypot copysign isnan".split())
+_NUMPY_FUNCTIONS = {
+    "fabs": lambda x: _call.call("fabs", [x], None),
+    "invert": lambda x: ~x,
+    "logical_not": lambda x: ~x if getattr(x, "dtype", None) == "bool" else x == 0,
+    "negative": operator.neg,
+    "positive": lambda x: x,
+    "square": lambda x: x * x,
+}
 
 
 def _of_numpy(name):
     """Returns the function of expressions that corresponds to a function of NumPy, or ``None``."""
-    if name == "negative":
-        return operator.neg
     if name in _NUMPY_OPERATORS:
         return functools.partial(_call.binary, _NUMPY_OPERATORS[name])
-    return globals().get(_NUMPY_NAMES.get(name))
+    return _NUMPY_FUNCTIONS.get(name) or globals().get(_NUMPY_NAMES.get(name))
+
+
+def _is_array(value):
+    return isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))
+
+
+def _with_arrays(function, inputs, options):
+    """Applies a function of NumPy to arrays and expressions. The expressions must be constants, or an array one of objects."""
+    import numpy
+
+    inputs = [numpy.asarray(value) if isinstance(value, (list, tuple)) else value for value in inputs]
+    numbers = [_number(value) for value in inputs]
+    if not [value for value in numbers if isinstance(value, _Operators)]:
+        return function(*numbers, **options)
+    if not [value for value in inputs if _is_array(value) and getattr(value, "dtype", None) == object]:
+        raise TypeError(
+            "an array cannot be an operand of an expression; declare a `te.placeholder` and pass the array to the call"
+        )
+    return function(*map(_cell, inputs), **options)
+
+
+def _number(value):
+    """Returns the number of a constant; other values are returned unchanged."""
+    if isinstance(value, FloatImm):
+        return float(value)
+    if isinstance(value, IntImm):
+        return bool(value) if value.dtype == "bool" else int(value)
+    return value
+
+
+def _cell(value):
+    """Returns an array of NumPy that holds an expression; other values are returned unchanged."""
+    if not isinstance(value, _Operators):
+        return value
+    import numpy
+
+    cell = numpy.empty((), object)
+    cell[()] = value
+    return cell
+
+
+def _operator(function, *operands):
+    """Calls a function for an operator. If an operand is an array, NumPy's operator is called in its place."""
+    try:
+        return function(*operands)
+    except TypeError:
+        for value in operands:
+            if hasattr(type(value), "__array_ufunc__") and not isinstance(value, _Operators):
+                return NotImplemented
+        _check_indexed(operands)
+        raise
+
+
+def _function(function, *operands):
+    """Calls a function. If an operand is a tensor instead of one of its elements, the error says so."""
+    try:
+        return function(*operands)
+    except TypeError:
+        _check_indexed(operands)
+        raise
+
+
+def _check_indexed(values):
+    for value in values:
+        if isinstance(value, list):
+            _check_indexed(value)
+        elif isinstance(value, Object) and value.type_key == "te.Tensor":
+            raise TypeError(_not_indexed(value)) from None
+
+
+def _not_indexed(tensor):
+    """Returns the message for a tensor in place of one of its elements."""
+    indices = ", ".join("ijklmnop"[: len(tensor.shape)]) or "()"
+    return f"tensor `{tensor.name}` is not an expression; index it: `{tensor.name}[{indices}]`"
 
 
 class _Text:
@@ -419,7 +507,19 @@ class IndexMap(Object):
 
 @register_object("tir.Schedule")
 class Schedule(_Shown, Object):
-    """A function whose loops are transformed step by step; a step that would change the result raises an error."""
+    """A function whose loops are transformed step by step; a step that would change the result raises an error.
+
+    A module with only one function stands for that function.
+    """
+
+    def __init__(self, func: Union[PrimFunc, IRModule]) -> None:
+        if isinstance(func, IRModule):
+            names = sorted(func.functions)
+            if len(names) != 1:
+                example = f'; pass one of them, such as `module["{names[0]}"]`' if names else ""
+                raise ValueError(f"expected a module with one function, got one with {len(names)}{example}")
+            func = func[names[0]]
+        self.__init_handle_by_constructor__(self.__constructor__, func)
 
     # Generated by `./x codegen` from compiler/schedule/src/steps.rs. Do not edit.
     def fuse(self, loops: Union[Var, Sequence[Var]], *more: Var) -> Var:
@@ -450,8 +550,8 @@ class Schedule(_Shown, Object):
     def finish(self, target: Union[Target, str, Mapping[str, Any], None] = None) -> None:
         """Applies the default schedule to the blocks that no step has been applied to, directly or by a loop around a block.
 
-        All other blocks stay as they are. The steps are added to the schedule, so ``trace()`` shows them. ``target`` is that
-        of ``anyfn.build``.
+        All other blocks stay as they are, and blocks that a step has added are not inlined. The steps are added to the
+        schedule, so ``trace()`` shows them. ``target`` is that of ``anyfn.build``.
         """
         _call.finish_schedule(self, target)
 
@@ -468,6 +568,26 @@ class Schedule(_Shown, Object):
 def _step(name):
     """Returns the native method of the schedule step ``name``, for a Python method that overrides the step."""
     return type_info("tir.Schedule").method(name).function
+
+
+def _by_tensor(step):
+    """Returns a schedule step whose argument ``block`` may also be a tensor, which stands for the block of its name."""
+
+    @functools.wraps(step)
+    def named(self, block, *args, **options):
+        if isinstance(block, Object) and block.type_key == "te.Tensor":
+            block = block.name
+        return step(self, block, *args, **options)
+
+    return named
+
+
+for _name in (
+    "get_loops decompose_reduction cache_read cache_write set_scope transform_layout rfactor compute_at reverse_compute_at "
+    "pad_axes compute_inline reverse_compute_inline"
+).split():
+    setattr(Schedule, _name, _by_tensor(getattr(Schedule, _name)))
+del _name
 
 
 def _loops(loops, more):
@@ -560,7 +680,7 @@ def infinity(dtype: Union[str, _DType]) -> PrimExpr:
 
 def select(condition: _Operand, true_value: _Operand, false_value: _Operand) -> PrimExpr:
     """Returns one of two values; reads of the other value are not executed, so they may be out of bounds."""
-    return _call.select(condition, true_value, false_value)
+    return _function(_call.select, condition, true_value, false_value)
 
 
 if_then_else = select
@@ -606,17 +726,17 @@ def truncmod(a: _Operand, b: _Operand) -> PrimExpr:
 
 def min(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the smaller of two values."""
-    return _call.binary("min", a, b)
+    return _function(_call.binary, "min", a, b)
 
 
 def max(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the larger of two values."""
-    return _call.binary("max", a, b)
+    return _function(_call.binary, "max", a, b)
 
 
 def _of_one(name):
     def function(x: _Operand) -> PrimExpr:
-        return _call.call(name, [x], None)
+        return _function(_call.call, name, [x], None)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Returns ``{name}(x)`` of a floating-point value."
@@ -633,7 +753,7 @@ floor, ceil, trunc, round = map(_of_one, "floor ceil trunc round".split())
 
 def _of_two(name):
     def function(x: _Operand, y: _Operand) -> PrimExpr:
-        return _call.call(name, [x, y], None)
+        return _function(_call.call, name, [x, y], None)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Returns ``{name}(x, y)`` of floating-point values."
@@ -645,12 +765,12 @@ pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign"
 
 def power(x: _Operand, y: _Operand) -> PrimExpr:
     """Returns ``x ** y``: multiplications if ``y`` is a small integer constant, otherwise a floating-point ``pow``."""
-    return _call.power(x, y)
+    return _function(_call.power, x, y)
 
 
 def abs(x: _Operand) -> PrimExpr:
     """Returns the absolute value."""
-    return _call.abs(x)
+    return _function(_call.abs, x)
 
 
 def call_packed(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> PrimExpr:

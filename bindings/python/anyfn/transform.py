@@ -18,7 +18,7 @@ True
 from __future__ import annotations
 
 from . import _compiler_library
-from ._core import Object
+from ._core import Object, unknown_name
 from ._missing import getattr_of
 from ._object import register_object
 
@@ -185,12 +185,17 @@ def as_pass(one: _PassLike) -> Pass:
         return Pipeline.as_pass(one)
     if callable(one):
         return prim_func_pass(one)
+    if isinstance(one, str):
+        raise TypeError(f'expected a pass, got a string; look up the pass by its name: `transform.get("{one}")`')
     raise TypeError(f"expected a pass, a pipeline or a function but got {type(one).__name__}")
 
 
 def get(name: str) -> Pass:
     """Returns a built-in pass by name."""
-    return _call.get(name)
+    try:
+        return _call.get(name)
+    except ValueError:
+        raise ValueError(unknown_name("pass", name, names())) from None
 
 
 def names() -> list[str]:
@@ -210,7 +215,7 @@ def _decorator(function, name, kind):
         raise TypeError(f"expected a function but got {type(function).__name__}")
     name = name or getattr(function, "__name__", type(function).__name__)
     body = function
-    if kind == "prim_func" and _takes_one(function):
+    if _most_arguments(function, kind, name) == 1 and kind == "prim_func":
 
         def body(func, module):
             return function(func)
@@ -218,19 +223,23 @@ def _decorator(function, name, kind):
     return Pass(name, kind, body)
 
 
-def _takes_one(function):
-    """Returns true if a function accepts only one argument, false if it accepts two or its signature is unknown."""
+def _most_arguments(function, kind, name):
+    """Returns how many arguments the function of a pass accepts, at most 2; 2 if its signature is unknown."""
     import inspect
 
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        return True
-    return False
+        return 2
+    for count in (2, 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        if kind == "prim_func" or count == 1:
+            return count
+    takes = "a pass takes `func`, or `func, mod`" if kind == "prim_func" else "a module pass takes `mod`"
+    raise TypeError(f"`{name}{signature}`: {takes}; there is no context")
 
 
 def _names(names):

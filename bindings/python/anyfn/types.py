@@ -12,7 +12,7 @@ These classes belong to this module, so they can be pickled. Unpickling one requ
 """
 
 from . import _core
-from ._object import _nearest
+from ._object import _nearest, _own_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 # Lower type indices belong to values that are not objects.
 _FIRST_OBJECT = 64
+# Classes that represent native types without being registered, by type index.
+_BUILTIN = {64: _core.Object, 68: _core.PackedFunc}
+
+# Modules of the package that define classes of types whose keys begin with the module's name.
+_MODULES = ("rpc", "te", "tir", "transform")
 
 
 class _Namespace:
@@ -29,8 +34,9 @@ class _Namespace:
         self._prefix = prefix
 
     def __getattr__(self, name: str) -> "Any":
-        if name.startswith("_"):
-            raise AttributeError(name)
+        # Tools look for such names, which are no components of keys.
+        if name.startswith("__"):
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
         return _find(f"{self._prefix}.{name}")
 
     def __dir__(self) -> "list[str]":
@@ -45,7 +51,7 @@ class _Namespace:
 
 def __getattr__(name: str) -> "Any":
     """Returns the class of a native type whose key is ``name``, or the types whose keys begin with it and a dot."""
-    if name.startswith("_"):
+    if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _find(name)
 
@@ -56,11 +62,23 @@ def __dir__() -> "list[str]":
 
 
 def _find(key):
+    module = key.partition(".")[0]
+    if module in _MODULES:
+        # Before a class is made for the type, or found that the module replaces.
+        try:
+            __import__(f"{__package__}.{module}")
+        except ImportError:
+            # The installation does not include the compiler.
+            pass
     index = _core.type_index(key)
-    if index is not None and index >= _FIRST_OBJECT:
-        return _core.registered_class(index)
+    is_type = index is not None and index >= _FIRST_OBJECT
+    cls = _BUILTIN.get(index) or _own_class(index) if is_type else None
+    if cls is not None:
+        return cls
     if _names(f"{key}."):
         return _Namespace(key)
+    if is_type:
+        raise AttributeError(f"type `{key}` has no fields or methods of its own, so Python has no class for it")
     raise AttributeError(f"no native type {key!r} is registered{_nearest(key)}")
 
 

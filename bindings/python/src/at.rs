@@ -172,13 +172,19 @@ fn add_definition(function: Obj<'_>) {
     let Some(attribute) = signature::ATTRIBUTE.try_get() else { return };
     // Python code must not run while an exception is set.
     let Some(raised) = py::take_error() else { return };
-    let line = py::intern(c"__source__").and_then(|name| attribute.call(&[function, name.obj()]));
-    py::clear_error();
-    py::restore_error(raised);
-    if let Ok(line) = line
-        && !line.obj().is_none()
-    {
-        trace::add(line.obj());
+    match py::intern(c"__source__").and_then(|name| attribute.call(&[function, name.obj()])) {
+        Ok(line) => {
+            py::restore_error(raised);
+            if !line.obj().is_none() {
+                trace::add(line.obj());
+            }
+        }
+        Err(Raised) if py::error_is(py::exceptions::exception()) => {
+            py::clear_error();
+            py::restore_error(raised);
+        }
+        // Such as `KeyboardInterrupt`, which must not be lost.
+        Err(Raised) => {}
     }
 }
 

@@ -347,7 +347,7 @@ fn with_caller(error: &Error, callable: Obj<'_>) -> Option<Error> {
         }
         detail.insert(Any::new("caller").ok()?, Any::new(&*name).ok()?).ok()?;
         context = Some(detail.into_object());
-        format!("{subject} in a call of `{name}`: {rest}")
+        format!("{subject} in a call to `{name}`: {rest}")
     };
     let cause = error.cause().map(Error::into_object);
     let (kind, trace) = (error.kind().as_bytes(), error.backtrace());
@@ -541,10 +541,14 @@ unsafe extern "C" fn get_releases(object: *mut PyObject, _closure: *mut c_void) 
 unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {
     // SAFETY: the value is a valid object, or NULL to delete the attribute.
     let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
-    let releases = match value.map(Obj::is_true) {
-        Some(Ok(releases)) => releases,
-        Some(Err(Raised)) => return -1,
-        None => false,
+    let releases = match value {
+        Some(value) if value.is(py::boolean(true).as_ptr()) => true,
+        Some(value) if !value.is(py::boolean(false).as_ptr()) => {
+            let message = format!("releases_gil: expected a bool, got {}", value.class_name());
+            let _ = py::raise::<()>(py::exceptions::type_error(), &message);
+            return -1;
+        }
+        _ => false,
     };
     // SAFETY: Python passes an instance and holds the GIL.
     packed::choose_release(unsafe { Obj::from_ptr(object) }, releases);

@@ -269,7 +269,12 @@ impl Plan {
         let by_name: Vec<usize> = passed(Passed::ByName).collect();
         let known: Vec<&str> = self.positional.iter().chain(&by_name).map(|index| name(*index)).collect();
         if let Some(unknown) = named.iter().find(|name| !known.contains(&name.as_str())) {
-            let near = anyfn::__private::nearest(unknown, known.iter().copied());
+            // The positional fields come first.
+            let is_open = |name: &&str| !named.iter().any(|given| given == name);
+            let open = known.iter().copied().skip(positional.min(self.positional.len())).filter(is_open);
+            // Names of one letter are not considered similar to each other.
+            let near = anyfn::__private::nearest(unknown, open);
+            let near = near.filter(|near| near.len() > 1 || unknown.len() > 1);
             let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
             return format!("{class}() got an unexpected keyword argument '{unknown}'{near}");
         }

@@ -470,6 +470,7 @@ pub(crate) mod exceptions {
     exceptions! {
         attribute_error = PyExc_AttributeError;
         base_exception = PyExc_BaseException;
+        exception = PyExc_Exception;
         index_error = PyExc_IndexError;
         import_error = PyExc_ImportError;
         key_error = PyExc_KeyError;

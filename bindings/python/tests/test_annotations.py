@@ -174,7 +174,7 @@ def test_inspect():
         params = {name: param.annotation for name, param in signature.parameters.items() if name != "self"}
         return {**params, "return": signature.return_annotation}
 
-    assert annotated(te.reduce_axis) == {"dom": "tuple[_Operand, _Operand]", "name": "str", "return": "IterVar"}
+    assert annotated(te.reduce_axis) == {"dom": "Union[tuple[_Operand, _Operand], _Operand]", "name": "str", "return": "IterVar"}
     assert annotated(tir.exp) == {"x": "_Operand", "return": "PrimExpr"}
     assert annotated(tir.Schedule.reorder) == {"loops": "Union[Var, Sequence[Var]]", "more": "Var", "return": "None"}
     assert annotated(transform.Pipeline.insert_after) == {"name": "str", "one": "_PassLike", "return": "None"}

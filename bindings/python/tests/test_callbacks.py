@@ -112,7 +112,7 @@ def test_a_result_of_the_wrong_type_names_the_callback():
     with pytest.raises(TypeError) as caught:
         anyfn.testing.apply_on_threads(returns_text, 1)
     error, name = caught.value, f"{__name__}.returns_text"
-    text = f"result of `{name}` in a call of `testing.apply_on_threads`: expected `int` but got `str`"
+    text = f"result of `{name}` in a call to `testing.apply_on_threads`: expected `int` but got `str`"
     assert str(error) == text
     native = error.__anyfn_error__
     assert (native.function, native.argument, native.caller) == (name, "result", "testing.apply_on_threads")
@@ -125,7 +125,7 @@ def test_a_result_of_the_wrong_type_names_the_callback():
     with pytest.raises(TypeError) as caught:
         anyfn.testing.apply(lambda: anyfn.testing.apply_on_threads(returns_text, 1))
     assert str(caught.value) == text
-    with pytest.raises(OverflowError, match=r"^result of `.*returns_large` in a call of .*: expected `i64 .*` but got `int of"):
+    with pytest.raises(OverflowError, match=r"^result of `.*returns_large` in a call to .*: expected `i64 .*` but got `int of"):
         anyfn.testing.apply_on_threads(returns_large, 1)
 
 
@@ -137,7 +137,7 @@ def returns_large(x):
 def test_all_kinds_of_callables_are_named(make):
     callback = make()
     code = getattr(callback, "__code__", None) or type(callback).__call__.__code__
-    with pytest.raises(TypeError, match=r"^result of `.*(Callable.method|Callable object|<lambda>)` in a call of ") as caught:
+    with pytest.raises(TypeError, match=r"^result of `.*(Callable.method|Callable object|<lambda>)` in a call to ") as caught:
         anyfn.testing.apply_on_threads(callback, 1)
     frame = frames_of(caught.value)[-1]
     assert (frame.name, frame.filename, frame.lineno) == (code.co_name, code.co_filename, code.co_firstlineno)
@@ -152,6 +152,26 @@ def test_a_result_that_cannot_be_passed_names_the_callback():
     frames, code = frames_of(caught.value), callback.__code__
     assert [frame.name for frame in frames][1:] == ["testing.apply", "callback"]
     assert (frames[-1].filename, frames[-1].lineno) == (code.co_filename, code.co_firstlineno)
+
+
+def test_an_interrupt_while_the_callback_is_located_is_raised():
+    class Interrupting:
+        @property
+        def __wrapped__(self):
+            raise KeyboardInterrupt("now")
+
+        def __call__(self):
+            return ["\ud800"]
+
+    with pytest.raises(KeyboardInterrupt, match="now"):
+        anyfn.testing.apply(Interrupting())
+
+
+def test_the_choice_to_release_the_lock_is_a_bool():
+    f = anyfn.convert(lambda: 1)
+    with pytest.raises(TypeError, match="^releases_gil: expected a bool, got str$"):
+        f.releases_gil = "x"
+    assert not f.releases_gil
 
 
 def test_the_choice_to_release_the_lock_lasts():

@@ -57,6 +57,8 @@ def test_call_prints_changed_tensors(library, capsys):
         ("-3", "-3"),
         ("1.5", "1.5"),
         ("word", "'word'"),
+        ("[1, 2", "'[1, 2'"),
+        ("@word", "'@word'"),
         ('"7"', "'7'"),
         ("[1, [2, null]]", "[1, [2, None]]"),
         ('{"a": [1]}', "{'a': [1]}"),
@@ -84,6 +86,10 @@ def test_call_reads_files_of_numpy(library, capsys, tmp_path):
         (["nope"], "anyfn call: AttributeError: "),
         (["same", "int8[1, 300]"], "anyfn call: ValueError: "),
         (["same", "int8[1, x]"], "expected numbers in JSON after the data type, such as int8[1, 2]"),
+        (["same", "float32[1, 2"], "expected numbers in JSON after the data type, such as float32[1, 2]"),
+        (["same", "flaot32[1]"], "unknown dtype `flaot32`; did you mean `float32`?"),
+        (["same", f"@{__file__}"], "expected a file that NumPy has saved, such as @x.npy"),
+        (["anyfn.add_of_nothing"], "anyfn call: ValueError: "),
         (["same", "@absent.npy"], "absent.npy"),
     ],
 )
@@ -122,6 +128,24 @@ def test_signatures_of_c(compile_source, tmp_path, capsys):
     assert main(["stubs", "module", str(tmp_path / "bad.so")]) == 2
     assert "bad.so: signature of `total`: the result has the unknown type `flaot`" in capsys.readouterr().err
     assert anyfn.load_module(tmp_path / "bad.so").total(read_only.copy()) == 0
+
+
+def test_errors_of_any_kind_are_shown(compile_source, tmp_path, capsys):
+    source = '#include <anyfn/anyfn.h>\nANYFN_EXPORT(fails) { return anyfn_raise("ZeroDivisionError", "as it should"); }\n'
+    compile_source(source + "ANYFN_EXPORT(silent) { return -1; }\n", tmp_path / "fails.so")
+    assert main(["call", str(tmp_path / "fails.so"), "fails"]) == 1
+    assert capsys.readouterr().err == "anyfn call: ZeroDivisionError: as it should\n"
+    assert main(["call", str(tmp_path / "fails.so"), "silent"]) == 1
+    assert capsys.readouterr().err.startswith("anyfn call: SystemError: ")
+
+
+def test_usage_errors_show_the_usage_of_the_command(capsys):
+    for words in (["config", "--libs"], ["stubs", "registry", "--prefx", "x"], ["call"], ["bundle"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        shown = capsys.readouterr().err
+        assert f"usage: anyfn {words[0]}" in shown
+        assert "ARG" not in shown.splitlines()[-1] and "OUT, FILE" not in shown
 
 
 def test_config_prints_options(capsys):

@@ -618,6 +618,28 @@ def test_a_build_notes_what_a_schedule_by_hand_leaves(capfd):
     assert "note" not in capfd.readouterr().err
 
 
+def test_a_build_has_no_notes_on_functions_that_cannot_be_scheduled(capfd):
+    func = three_stages()
+    renamed = tir.parse(str(func).replace('block("D")', 'block("P")')).with_attr("scheduled", True)
+    assert str(renamed).count('block("P")') == 2
+    anyfn.build(renamed, verbose=True)
+    assert "note" not in capfd.readouterr().err
+
+
+def test_blocks_that_a_step_has_added_are_not_inlined():
+    a = te.placeholder((256, 256), name="A")
+    c = te.compute((256, 256), lambda i, j: a[i, j] + 1, name="C")
+    d = te.compute((256, 256), lambda i, j: c[i, j] * 2, name="D")
+    schedule = tir.Schedule(te.create_prim_func([a, d]))
+    added = schedule.cache_write("C", "C")
+    schedule.parallel(schedule.get_loops("C")[0])
+    schedule.finish(anyfn.Target(num_cores=4))
+    assert added in schedule.get_blocks() and schedule.get_loops(added)
+    x, out = numbers((256, 256)), np.empty((256, 256), "float32")
+    anyfn.build(schedule)(x, out)
+    assert (out == (x + 1) * 2).all()
+
+
 def test_one_goes_on_from_the_default_schedule():
     a = te.placeholder((64, 64), name="A")
     b = te.compute((64, 64), lambda i, j: a[i, j] + 1, name="B")

@@ -54,6 +54,32 @@ def test_define_without_a_class():
     assert made.type_index == child and isinstance(made, type(node)) and (made.x, made.y) == (7, 0.5)
 
 
+@pytest.mark.parametrize(
+    "default, factory",
+    [([], "list"), ({}, "dict"), ({1}, "set"), (anyfn.List([1]), "anyfn.List"), (anyfn.field(default=[]), "list")],
+)
+def test_mutable_defaults_are_refused(default, factory):
+    def define():
+        @anyfn.object("rt.Mutable")
+        class Mutable(anyfn.Object):
+            foo: Any = default
+
+    expected = f"field 'foo' of Mutable: mutable default; use anyfn.field(default_factory={factory})"
+    assert message(TypeError, define) == expected
+    assert core.type_index("rt.Mutable") is None
+
+
+def test_a_field_without_annotation_is_refused():
+    def define():
+        @anyfn.object("rt.Unannotated")
+        class Unannotated(anyfn.Object):
+            x: int
+            foo = anyfn.field(default=1)
+
+    assert message(TypeError, define) == "'foo' of Unannotated is a field but has no type annotation"
+    assert core.type_index("rt.Unannotated") is None
+
+
 def test_python_extends_what_another_language_has_defined():
     DEFINE("rt.Base", None, [{"name": "a", "type": "int"}, {"name": "b", "type": "str", "default": "b"}], {})
 

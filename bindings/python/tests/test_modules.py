@@ -41,6 +41,36 @@ def library(tmp_path, compile_source):
     return compile_source(text, tmp_path / "lease.so")
 
 
+def test_a_string_is_no_list(tmp_path):
+    with pytest.raises(TypeError, match="^extensions: expected a list, got a str$"):
+        anyfn.register_module_loader("modules_kind", lambda data: None, extensions="scale")
+    with pytest.raises(TypeError, match="^compile_options: expected a list, got a str$"):
+        anyfn.bundle(tmp_path / "f.so", [], compile_options="-I/x")
+
+
+def test_library_names_agree_with_the_loader(tmp_path):
+    for name, is_library in [
+        ("f.so", True), ("f.so.1.2", True), ("f.dll", True), ("f.so.", False), ("f.so..", False), ("f.so.x", False)
+    ]:  # fmt: skip
+        assert anyfn._module._is_library_name(str(tmp_path / name)) is is_library
+        with pytest.raises(RuntimeError) as caught:
+            anyfn.load_module(tmp_path / name)
+        assert ("there is no such file" in str(caught.value)) is is_library, name
+
+
+def test_what_to_do_about_files_that_are_no_libraries(library, tmp_path):
+    (tmp_path / "folder").mkdir()
+    path = str(tmp_path / "lease")
+    for name, text in [
+        ("lease", f"its file name has no extension, which selects the loader; did you mean `{path}.so`?"),
+        ("folder", "it is a directory"),
+        ("lease.c", f"Compile it first, as with `cc -shared -fPIC {path}.c -o {path}.so`"),
+    ]:
+        with pytest.raises(RuntimeError) as caught:
+            anyfn.load_module(tmp_path / name)
+        assert str(caught.value).endswith(text)
+
+
 def test_a_function_made_by_a_library_keeps_it(library):
     module = anyfn.load_module(library)
     assert module.pinned is None

@@ -479,7 +479,7 @@ def test_parts_are_checked(register):
             build(part)
     with pytest.raises(NameError, match="variable `k` is not defined"):
         build(lambda b, i: b[tir.var("k"), 0:6])
-    with pytest.raises(IndexError, match="`Y` has 2 dimensions but got 1 indices"):
+    with pytest.raises(IndexError, match="`Y` has 2 dimensions but got 1 index"):
         build(lambda b, i: b[0:1])
 
 

@@ -66,6 +66,11 @@ def check_trace(text):
     return trace
 
 
+def test_the_limit_is_a_number():
+    with pytest.raises(TypeError, match="^profile: expected an int as limit, got function; it records the calls in a `with`"):
+        anyfn.profile(lambda: 1)
+
+
 def test_python_calls_native_code():
     with anyfn.profile() as p:
         for _ in range(5):

@@ -62,6 +62,9 @@ def test_arguments_that_do_not_fit():
     assert message(TypeError, Pair, 1, 2, "", 4) == "Pair() takes from 1 to 3 positional arguments but 4 were given"
     assert message(TypeError, Pair, 1, a=2) == "Pair() got multiple values for argument 'a'"
     assert "unexpected keyword argument 'nam'; did you mean 'name'?" in message(TypeError, Pair, 1, nam="y")
+    # Only fields that are not given are suggested.
+    assert message(TypeError, Pair, 1, c=2) == "Pair() got an unexpected keyword argument 'c'"
+    assert message(TypeError, Pair, 1, 2, "x", nam="y") == "Pair() got an unexpected keyword argument 'nam'"
 
 
 def test_wrong_types_name_class_and_field():

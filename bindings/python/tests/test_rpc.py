@@ -290,7 +290,7 @@ def test_targets_of_boards():
 def test_time_limits(session):
     slow = session.with_timeout(session["remote.sleep"], 0.1)
     start = time.monotonic()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="within the time limit of 0.1 seconds"):
         slow(60.0)
     assert time.monotonic() - start < 50
     assert session["remote.echo"](1) == 1
@@ -474,11 +474,99 @@ def test_one_extent_is_a_shape(session):
     assert session.empty(3, "int8").numpy().tolist() == [0, 0, 0]
 
 
+def test_a_session_outlives_the_thread_that_opened_it():
+    opened = []
+    thread = threading.Thread(target=lambda: opened.append(rpc.spawn(imports=["remote_functions"])))
+    thread.start()
+    native = thread.native_id
+    thread.join()
+    deadline = time.monotonic() + 60
+    while os.path.exists(f"/proc/self/task/{native}") and time.monotonic() < deadline:
+        time.sleep(0.002)
+    with opened[0] as session:
+        for number in range(20):
+            assert session["remote.echo"](number) == number
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_leaves_sessions_to_its_parent(run_python):
+    program = f"""
+import gc, os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from anyfn import rpc
+
+session = rpc.spawn(imports=["remote_functions"])
+server = rpc.serve()
+echo, large = session["remote.echo"], session.empty(1 << 20)
+for use in ("drop", "close", "call"):
+    child = os.fork()
+    if child == 0:
+        if use == "close":
+            session.close()
+        elif use == "call":
+            try:
+                echo(1)
+            except ConnectionError as error:
+                os._exit("forked" not in str(error))
+            os._exit(2)
+        del session, server, echo, large
+        gc.collect()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    digest = session.upload(use.encode())  # needs the folder of the session
+    print(use, status, echo(use), large.numpy().sum(), digest in session.files())
+with rpc.connect(server.host, server.port) as other:
+    print(other.info()["cores"] > 0)
+session.close()
+"""
+    assert run_python(program) == "".join(f"{use} 0 {use} 0.0 True\n" for use in ("drop", "close", "call")) + "True\n"
+
+
+def test_a_string_is_not_a_list(tmp_path):
+    with pytest.raises(TypeError, match=r"`imports`: expected a list of names of modules, got a str; write \['os'\]"):
+        rpc.spawn(imports="os")
+    with pytest.raises(TypeError, match=r"`command`: expected a list of words: .*, got a str; write \['python3', 'x.py'\]"):
+        rpc.spawn(command="python3 x.py")
+    for options, error in [
+        ({"functions": "demo.*"}, r"`functions`: expected a list of names of functions, got a str; write \['demo\.\*'\]"),
+        ({"functions": b"demo.*"}, r"`functions`: .*, got a bytes; write \[b'demo\.\*'\]"),
+        ({"devices": "cuda:0"}, r"`devices`: .*write \['cuda:0'\]"),
+        ({"imports": "os"}, r"`imports`: .*write \['os'\]"),
+        ({"load": "libdemo.so"}, r"`load`: .*write \['libdemo.so'\]"),
+        ({"load": tmp_path}, "`load`: expected a list of paths of libraries, got a PosixPath"),
+        ({"command": "anyfn"}, r"`command`: .*write \['anyfn'\]"),
+        ({"upload": "no"}, "`upload`: expected a bool, got str"),
+        ({"upload": 1}, "`upload`: expected a bool, got int"),
+    ]:
+        with pytest.raises(TypeError, match=error):
+            rpc.serve(**options)
+
+
+def test_only_libraries_are_sent(session, tmp_path):
+    key = tmp_path / "alice.key"
+    key.write_text("alice:secret")
+    for path in (key, str(key)):
+        with pytest.raises(ValueError, match=r"cannot load '.*alice\.key': it is not a shared library") as caught:
+            session.load(path)
+        assert "secret" not in str(caught.value)
+    assert not dict(session.files())
+    with pytest.raises(FileNotFoundError):
+        session.load(tmp_path / "missing.so")
+
+
+def test_a_child_without_the_function_suggests_imports():
+    with rpc.spawn() as session, pytest.raises(ValueError, match=r"rpc\.spawn\(imports=\[\.\.\]\)"):
+        session["remote.echo"]
+
+
 def test_wrong_addresses():
     with pytest.raises(ConnectionError, match="127.0.0.1:1"):
         rpc.connect("127.0.0.1", 1, timeout=2)
-    with pytest.raises(ValueError, match="NAME:SECRET"):
-        rpc.connect("127.0.0.1", 1, key="nonsense")
+    with pytest.raises(ValueError, match="NAME:SECRET.*got a string without a colon; .* passed as `key_file=`"):
+        rpc.connect("127.0.0.1", 1, key="alice.key")
+    for host in (b"127.0.0.1:1", None, 7):
+        with pytest.raises(TypeError, match="expected a str as `host`"):
+            rpc.connect(host)
 
 
 @pytest.mark.parametrize("page", ["docs/rpc.md", "docs/rpc-server.md"])
@@ -499,6 +587,10 @@ def test_where_to_connect():
         for address in (("127.0.0.1", port), (f"127.0.0.1:{port}",)):
             with pytest.raises(ConnectionError, match=f"no server listens there; `anyfn rpc server --port {port}` starts one"):
                 rpc.connect(*address)
-    for host in ("board", "board:", "board:x"):
+    # The error is another one on a machine without IPv6.
+    for address in (("::1", port), ("[::1]", port), (f"[::1]:{port}",)):
+        with pytest.raises(ConnectionError, match=rf"^\[::1\]:{port}: "):
+            rpc.connect(*address)
+    for host in ("board", "board:", "board:x", "board:\u0663", "::1", "[::1]", "[]:1", ":1", "::1:9190"):
         with pytest.raises(ValueError, match="expected a port, as in `connect"):
             rpc.connect(host)

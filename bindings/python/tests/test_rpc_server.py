@@ -74,7 +74,7 @@ def test_a_compiled_function_goes_to_a_server(server):
 
 def test_a_crash_ends_one_session(server):
     with rpc.connect(server.host, server.port) as other, rpc.connect(server.host, server.port) as session:
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError, match="the log of the server states the reason"):
             session["remote.crash"]()
         assert other["remote.echo"]("still here") == "still here"
 
@@ -94,7 +94,7 @@ def test_keys():
             assert session["remote.echo"]("secret") == "secret"
             assert server.sessions()[0]["key"] == "alice"
         for wrong in (None, stranger, "alice" + stranger[len("mallory") :]):
-            with pytest.raises((ConnectionError, PermissionError)):
+            with pytest.raises((ConnectionError, PermissionError), match="pass `key_file=` or" if wrong is None else None):
                 rpc.connect(server.host, server.port, key=wrong)
 
 
@@ -107,26 +107,34 @@ def key_file(path, key, mode=0o600):
 
 def test_keys_in_files(tmp_path):
     key = rpc.make_key("alice")
-    good, wide = key_file(tmp_path / "good", key + "\n"), key_file(tmp_path / "wide", key, 0o644)
+    good, wide = key_file(tmp_path / "good", key + "\n"), key_file(tmp_path / "wide open", key, 0o644)
     with rpc.serve(key_file=good, functions=["ffi.Shape"]) as server:
         for options in ({"key_file": good}, {"key_file": str(good)}, {"key": good.read_text()}, {"key": f" {key}\r\n"}):
             with rpc.connect(server.host, server.port, **options) as session:
                 assert tuple(session["ffi.Shape"](1)) == (1,)
         # Both ends report the same mistakes.
         for use in (lambda **options: rpc.connect(server.host, server.port, **options), rpc.serve):
-            with pytest.raises(OSError, match="cannot read `.*/missing`: No such file"):
+            with pytest.raises(FileNotFoundError, match="cannot read `.*/missing`: No such file"):
                 use(key_file=tmp_path / "missing")
             with pytest.raises(OSError, match="expected a regular file"):
                 use(key_file=tmp_path)
             with pytest.raises(PermissionError) as caught:
                 use(key_file=wide)
-            assert f"`chmod 600 {wide}`" in str(caught.value) and "`anyfn rpc key -o FILE NAME`" in str(caught.value)
+            assert f"`chmod 600 '{wide}'`" in str(caught.value) and "`anyfn rpc key -o FILE NAME`" in str(caught.value)
             with pytest.raises(ValueError, match="expected `key` or `key_file`, got both"):
                 use(key=key, key_file=good)
             with pytest.raises(ValueError, match="NAME:SECRET"):
                 use(key_file=key_file(tmp_path / "wrong", "nonsense"))
     with rpc.serve(key=f"{key}\n") as server, rpc.connect(server.host, server.port, key=key) as session:
         assert server.sessions()[0]["key"] == "alice"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_key_in_the_file_of_another_user_is_refused(tmp_path):
+    path = key_file(tmp_path / "key", rpc.make_key("alice"))
+    os.chown(path, 12345, -1)
+    with pytest.raises(PermissionError, match=r"belongs to another user \(uid 12345\)"):
+        rpc.serve(key_file=path)
 
 
 def test_the_command_creates_a_file_with_a_key(tmp_path):
@@ -158,8 +166,10 @@ def test_a_server_that_is_stopped_is_gone(server):
     [
         ({"host": "no such host"}, "no such host"),
         ({"host": "0.0.0.0"}, "key"),
-        ({"limits": {"nonsense": 1}}, "nonsense"),
-        ({"nonsense": 1}, "nonsense"),
+        ({"limits": {"nonsense": 1}}, "unknown grant `nonsense`: expected one of the limits .*, handles"),
+        ({"nonsense": 1}, "unknown option `nonsense`; the options are keys, "),
+        ({"uplod": True}, "unknown option `uplod`; did you mean `upload`"),
+        ({"show_ouput": True}, "unknown option `show_ouput`; did you mean `show_output`"),
         ({"key": "nonsense"}, "key"),
         ({"port": 70_000}, "port"),
         ({"command": ["/no/such/program"]}, "/no/such/program"),
@@ -209,6 +219,7 @@ def test_limits_without_meaning_are_refused(name):
         ({"functions": [1]}, "`functions`: expected a list of strings"),
         ({"devices": [""]}, "`devices`: expected a device"),
         ({"devices": ["cuda:x"]}, "`devices`: expected a device"),
+        ({"devices": ["gpuu"]}, "`devices`: unknown device `gpuu`"),
         ({"devices": ["cuda:-1"]}, "`devices`: expected a device"),
         ({"limits": {"upload": 1}}, "`upload`: expected true or false"),
         ({"limits": {"process_bytes": 1}}, "`process_bytes`: expected a number from"),
@@ -281,7 +292,7 @@ def test_the_command(tmp_path, compile_source):
     secret.chmod(0o600)
     log = tmp_path / "log"
     words = ["server", "--port", "0", "--key-file", secret, "--import", "remote_functions", "--allow", "remote.*", "--log", log]
-    process = command(*map(str, words), "--exclusive", "--limit", "handles=1000")
+    process = command(*map(str, words), "--exclusive", "--limit", "handles=1000", "--runner", "env MARK=1", "--isolation", "auto")
     with process:
         host, _, port = process.stdout.readline().partition("listening at ")[2].strip().rpartition(":")
         with rpc.connect(host, int(port), key=key) as session:
@@ -324,7 +335,12 @@ def test_the_command_with_a_file_of_keys(tmp_path):
         (["server", "--limit", "message_bytes=1"], "`message_bytes`: expected a number from 4096"),
         (["server", "--allow", ""], "`functions`: expected a name"),
         (["server", "--allow", "a b"], "`functions`"),
+        (["server", "--limit", "nonsense=1"], "unknown grant `nonsense`"),
         (["server", "--device", "cuda:x"], "`devices`"),
+        (["server", "--isolation", "perhaps"], "--isolation"),
+        (["server", "--runner", "no-such-program -x"], "--runner: cannot find the program"),
+        (["server", "--runner", " "], "--runner"),
+        (["server", "--writable", "/no/such/folder", "--upload"], "/no/such/folder"),
         (["server", "--queue", "-1"], "`queue`"),
         (["server", "--port", "65536"], "`port`"),
         (["server", "--keys", "/no/such/file"], "/no/such/file"),

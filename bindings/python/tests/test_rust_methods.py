@@ -89,6 +89,26 @@ def test_the_class_is_found_and_pickled():
         anyfn.types.no_such_namespace
 
 
+def test_types_without_members_have_no_class():
+    import anyfn.types
+
+    assert anyfn.types.ffi.Function is anyfn.PackedFunc and anyfn.types.ffi.Object is anyfn.Object
+    assert anyfn.types.ffi.Array is anyfn.Array
+    define = anyfn.get_global_func("ffi.TypeDefine")
+    define("methods.empty", None, [], {})
+    define("methods._hidden", None, [{"name": "x", "type": "int"}], {})
+    with pytest.raises(AttributeError, match="^type `methods.empty` has no fields or methods of its own, so Python has no"):
+        anyfn.types.methods.empty
+    assert anyfn.types.methods._hidden.__name__ == "_hidden"
+    with pytest.raises(AttributeError, match="has no attribute '__path__'"):
+        anyfn.types.methods.__path__
+
+
+def test_classes_of_the_package_are_found_first(run_python):
+    program = "import anyfn.types; session = anyfn.types.rpc.Session; import anyfn.rpc; print(session is anyfn.rpc.Session)"
+    assert run_python(program) == "True\n"
+
+
 def test_errors_name_type_and_method():
     one = Account("Ada")
     with pytest.raises(TypeError, match=r"argument #1 when calling: `testing.Account.deposit\(0: testing.Account, 1: int"):

@@ -205,7 +205,7 @@ def test_the_steps_as_a_program():
         (lambda s, i, j, k: s.vectorize(i), "loop `i0` cannot be vectorized: it contains other loops"),
         (lambda s, i, j, k: s.split(i, [2]), "split needs at least two factors"),
         (lambda s, i, j, k: s.split(i, [None, 0]), "a factor is not positive"),
-        (lambda s, i, j, k: s.split(i, [2, 3]), "by [2, 3] makes 6 iterations, but the loop may have more"),
+        (lambda s, i, j, k: s.split(i, [2, 3]), "by [2, 3] makes 6 iterations, but the loop has 8: pass None for one factor"),
         (lambda s, i, j, k: s.fuse([i, k]), "`i0` and `k` cannot be fused"),
         (lambda s, i, j, k: s.fuse([i]), "fuse needs at least two loops"),
         (lambda s, i, j, k: s.reorder([i, i]), "a loop occurs twice"),

@@ -67,6 +67,7 @@ def test_names_made_at_run_time(defaults):
     "args, kwargs, message",
     [
         ((1,), {"bb": 2}, "testing.defaults() got an unexpected keyword argument 'bb'; did you mean 'b'?"),
+        ((1, 2), {"bb": 2}, "testing.defaults() got an unexpected keyword argument 'bb'"),
         ((1,), {"something": 2}, "testing.defaults() got an unexpected keyword argument 'something'"),
         ((1,), {"a": 2}, "testing.defaults() got multiple values for argument 'a'"),
         ((), {"b": 2}, "testing.defaults() missing 1 required positional argument: 'a'"),
@@ -265,7 +266,7 @@ def test_python_functions_tell_their_signature(register):
     assert packed.__annotations__ == f.__annotations__
 
 
-def test_python_functions_tell_where_they_are_defined():
+def test_the_source_of_python_functions_is_not_in_signatures():
     class Handler:
         def on_call(self, x):
             return x
@@ -273,19 +274,30 @@ def test_python_functions_tell_where_they_are_defined():
         def __call__(self, x):
             return x
 
-    def told(callable):
-        return json.loads(anyfn.convert(callable).signature).get("source")
+    def source(callable):
+        packed = anyfn.convert(callable)
+        assert __file__ not in (packed.signature or "")
+        return anyfn.get_global_func("anyfn.python_source")(packed)
 
-    def source(function):
-        code = function.__code__
-        return {"file": code.co_filename, "line": code.co_firstlineno, "name": function.__qualname__}
+    def line(function):
+        return f'File "{__file__}", line {function.__code__.co_firstlineno}, in {function.__name__}'
 
-    assert told(source) == source(source) and source(source)["name"].endswith("<locals>.source")
-    assert told(Handler().on_call) == source(Handler.on_call)
-    assert told(Handler()) == source(Handler.__call__)
-    assert told(functools.partial(source, 1)) == source(source)
-    assert told(functools.wraps(source)(lambda *args: None)) == source(source)
-    assert told(len) is None
+    assert source(line) == line(line)
+    assert source(Handler().on_call) == line(Handler.on_call)
+    assert source(Handler()) == line(Handler.__call__)
+    assert source(functools.partial(line, 1)) == line(line)
+    assert source(functools.wraps(line)(lambda *args: None)) == line(line)
+    assert source(len) is None and source(anyfn.get_global_func("ffi.FunctionName")) is None
+
+
+def test_the_result_of_a_coroutine_function():
+    async def slow(x: int) -> int:
+        return x
+
+    packed = anyfn.convert(slow)
+    schema = json.loads(json.loads(packed.signature)["type_schema"])
+    assert schema["named_args"]["return"] == [{"type": "Coroutine", "args": [{"type": "int"}]}]
+    assert inspect.signature(packed) == inspect.signature(slow)
 
 
 def test_types_of_objects_in_signatures():

@@ -101,6 +101,7 @@ def test_a_module_lists_its_functions():
         (signature(["int"], arg_names=["a"], keyword_only=["k"]), "(a: IntLike, *, k: Any = ...) -> Any"),
         (signature([], variadic=True, keyword_only=["k"]), "(*args: Any, k: Any = ...) -> Any"),
         (signature(["new.Kind", "newer"]), "(arg0: Object, arg1: Any, /) -> Any"),
+        (signature([], {"type": "Coroutine", "args": [typed("int")]}), "() -> Coroutine[Any, Any, int]"),
         (signature([{"type": "Optional", "args": [typed("int")]}]), "(arg0: Optional[IntLike], /) -> Any"),
         (signature([{"type": "Optional", "args": [typed("Any")]}]), "(arg0: Any, /) -> Any"),
         (signature([{"type": "Union", "args": [typed("int"), typed("ffi.String")]}]),
@@ -264,7 +265,15 @@ def test_the_stub_of_a_library_contains_its_types(tmp_path):
     defined = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     assert sorted(defined) == ["Counter", "NamedPoint", "Point"]
     source = files[str(tmp_path / "sample.py")]
-    assert "\nCounter = _anyfn.type_info('testing.Counter').cls\n" in source and ast.parse(source)
+    assert "\nNamedPoint = _anyfn.type_info('testing.NamedPoint').cls\n" in source and ast.parse(source)
+    # Python has no class for a type without members, so the module defines one.
+    names = {"_anyfn": anyfn, "__name__": "sample"}
+    exec(source[source.index("@_anyfn.register_object('testing.Counter')") : source.index("NamedPoint =")], names)
+    try:
+        counter, point = anyfn.testing.make_counter(1), anyfn.get_global_func("testing.make_point")(1.0, 2.0)
+        assert type(counter) is names["Counter"] and not isinstance(point, names["Counter"])
+    finally:
+        anyfn._core.register_class(anyfn._core.type_index("testing.Counter"), anyfn.Object)
 
 
 def files_in(folder):

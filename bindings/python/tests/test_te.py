@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got():
         "TypeError: matmul: expected 4 arguments but got 3": (a, b, bias),
         "TypeError: matmul: argument 1 `B`: expected a tensor but got int": (a, 1, bias, d),
         "TypeError: matmul: argument 3 `D`: expected float32 but got float64": (a, b, bias, d.astype("float64")),
-        "ValueError: matmul: argument 2 `bias`: expected 1 dimensions but got 2": (a, b, d, d),
+        "ValueError: matmul: argument 2 `bias`: expected 1 dimension but got 2": (a, b, d, d),
         "ValueError: matmul: argument 3 `D`: expected extent 4 in dimension 0 but got 3": (a, b, bias, d.T.copy()),
         "ValueError: matmul: argument 0 `A`: expected a contiguous tensor (stride 1 in dimension 1) but got "
         "stride 2": (np.zeros((4, 10), "float32")[:, ::2], b, bias, d),
@@ -162,7 +162,7 @@ class TestExpressions:
             (lambda i, x: list(te.placeholder((2,), name="p")), TypeError, "not iterable"),
             (lambda i, x: te.reduce_axis((5, 2), name="r"), ValueError, "axis `r` ends 3 before it begins"),
             (lambda i, x: te.placeholder((2, -1), name="p"), ValueError, "extent 1 of `p` must not be negative but is -1"),
-            (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 indices"),
+            (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 index"),
             (lambda i, x: te.placeholder((2,), name="p")[x], TypeError, "index 0 of `p` must be an integer but is float32"),
         ],
     )
@@ -197,8 +197,10 @@ class TestExpressions:
         with pytest.raises(TypeError, match=r"use `anyfn.structural_equal\(a, b\)`, where a number is `tir.const\(2, a.dtype\)`"):
             bool(product.b == 2)
         assert not anyfn.structural_equal(product.b, tir.const(2, product.b.dtype))
-        with pytest.raises(TypeError, match="`tir.select` instead of `if`$"):
-            bool(product < 2)
+        with pytest.raises(TypeError, match="and `tir.select` instead of `if`$"):
+            bool(product)
+        with pytest.raises(TypeError, match="`tir.select` instead of `if`, and `tir.max` and `tir.min` instead of `max` and `min`$"):
+            max(product, 2)
 
     def test_arguments_of_call_nodes_may_be_numbers_and_strings(self):
         assert str(tir.Call("float32", "exp", [2])) == "exp(2.0)" == str(tir.exp(tir.const(2.0)))
@@ -352,17 +354,99 @@ def test_functions_and_numbers_of_numpy_take_expressions():
     anyfn.build([a, b])(x, y)
     np.testing.assert_allclose(y, np.exp(np.sin(x)) + 2 * x - np.maximum(x, 0), rtol=1e-5)
     i = tir.var("i")
-    assert str(np.negative(a[i])) == str(-a[i]) and str(np.arcsin(a[i])) == str(tir.asin(a[i]))
     with pytest.raises(TypeError, match=r"`numpy.cbrt` does not take expressions; use the functions of `anyfn.tir`"):
         np.cbrt(a[i])
-    with pytest.raises(TypeError, match="declare a `te.placeholder`"):
-        np.ones(3) * a[i]
+    with pytest.raises(TypeError, match=r"`numpy.add.reduce` does not take expressions"):
+        np.add.reduce(a[i])
+    with pytest.raises(TypeError, match="`numpy.add` with `out=` does not take expressions"):
+        np.add(a[i], 1, out=np.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("of_numpy", "own"),
+    [
+        (lambda x, i: np.negative(x), lambda x, i: -x),
+        (lambda x, i: np.positive(x), lambda x, i: x),
+        (lambda x, i: np.square(x), lambda x, i: x * x),
+        (lambda x, i: np.absolute(x), lambda x, i: tir.abs(x)),
+        (lambda x, i: np.fabs(x), lambda x, i: tir.abs(x)),
+        (lambda x, i: np.isnan(x), lambda x, i: tir.isnan(x)),
+        (lambda x, i: np.arcsin(x), lambda x, i: tir.asin(x)),
+        (lambda x, i: np.arctan2(x, np.float32(2)), lambda x, i: tir.atan2(x, 2)),
+        (lambda x, i: np.hypot(x, x), lambda x, i: tir.hypot(x, x)),
+        (lambda x, i: np.copysign(x, -1.0), lambda x, i: tir.copysign(x, -1.0)),
+        (lambda x, i: np.true_divide(x, 2), lambda x, i: x / 2),
+        (lambda x, i: np.logical_and(i > 0, i < 3), lambda x, i: tir.all(i > 0, i < 3)),
+        (lambda x, i: np.logical_or(i > 0, i < 3), lambda x, i: tir.any(i > 0, i < 3)),
+        (lambda x, i: np.logical_not(i < 3), lambda x, i: ~(i < 3)),
+        (lambda x, i: np.logical_not(i), lambda x, i: i == 0),
+        (lambda x, i: np.invert(i), lambda x, i: ~i),
+        (lambda x, i: x * np.array(2.0), lambda x, i: x * 2.0),
+        (lambda x, i: np.array(2.0) * x, lambda x, i: 2.0 * x),
+    ],
+)
+def test_functions_of_numpy_are_those_of_tir(of_numpy, own):
+    x, i = te.placeholder((4,), name="A")[0], tir.var("i")
+    assert str(of_numpy(x, i)) == str(own(x, i))
+
+
+def test_constants_are_numbers_beside_arrays_of_numpy():
+    n, half = te.placeholder((4,), name="A").shape[0], tir.const(0.5)
+    assert (np.ones(4) / n).tolist() == [0.25] * 4 and (n * np.ones(2)).tolist() == [4, 4]
+    assert (np.arange(6) % n).tolist() == [0, 1, 2, 3, 0, 1]
+    assert np.arange(6)[np.arange(6) < n].tolist() == [0, 1, 2, 3] == np.arange(6)[n > np.arange(6)].tolist()
+    assert (np.arange(5) == n).tolist() == [False] * 4 + [True] and np.add.outer(np.arange(2), n).tolist() == [4, 5]
+    assert (half * np.ones(2, "float32")).dtype == "float32" and np.add([1, 2], n).tolist() == [5, 6]
+    assert (tir.const(True) & np.array([True, False])).tolist() == [True, False]
+    values = np.ones(2)
+    values += n
+    assert values.tolist() == [5, 5]
+
+
+def test_arrays_of_objects_and_expressions():
+    a = te.placeholder((4,), name="A")
+    for product in (np.array([a[0], a[1]], object) * a[2], a[2] * np.array([a[0], a[1]], object)):
+        assert product.shape == (2,) and all(isinstance(one, tir.Mul) for one in product)
+    assert str((np.array([a[0], 2], object) + a.shape[0])[0]) == str(a[0] + 4)
+    assert str(np.add([a[0], 2], a[1])[1]) == str(2 + a[1])
+
+
+@pytest.mark.parametrize("mix", [lambda x, y: x * y, lambda x, y: y * x, lambda x, y: x < y, lambda x, y: x == y, lambda x, y: x**y])
+def test_arrays_of_numbers_are_no_operands(mix):
+    for values in (np.ones(3), np.ones((2, 2), "int8")):
+        with pytest.raises(TypeError, match="^an array cannot be an operand of an expression; declare a `te.placeholder` and pass"):
+            mix(te.placeholder((4,), name="A")[0], values)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [lambda v: v + 1, lambda v: 2 * v, lambda v: v[0, 0] * v, lambda v: -v, lambda v: v > 0, lambda v: tir.max(v, 0),
+     lambda v: tir.exp(v), lambda v: np.float32(2) * v, lambda v: te.compute((8,), lambda i: v)],
+)
+def test_a_tensor_in_place_of_an_element(mistake):
+    with pytest.raises(TypeError, match=r"tensor `V` is not an expression; index it: `V\[i, j\]`"):
+        mistake(te.placeholder((8, 2), name="V"))
+
+
+def test_axes_of_reductions():
+    a = te.placeholder((32,), name="A")
+    k = te.reduce_axis(32, name="k")
+    assert anyfn.structural_equal(k.dom, te.reduce_axis((0, 32)).dom)
+    out = np.empty((), "float32")
+    anyfn.build([a, te.compute((), lambda: te.sum(a[k], axis=k), name="B")])(np.ones(32, "float32"), out)
+    assert out == 32
+    assert te.reduce_axis(tir.var("n")).dom.extent.name == "n"
+    for axis, got in ((1, "int"), ([k, "k"], "str"), (tir.var("i"), "Var")):
+        with pytest.raises(TypeError, match=f"axis: expected a `te.reduce_axis`, got {got}$"):
+            te.sum(a[k], axis=axis)
 
 
 def test_the_function_of_compute_takes_one_index_for_each_dimension():
     a = te.placeholder((4,), name="A")
     for function in (lambda i, j: a[i], lambda: a[0]):
-        with pytest.raises(TypeError, match=r"te.compute: the shape has 1 dimensions, .* its parameters are \("):
+        with pytest.raises(TypeError, match=r"te.compute: the shape has 1 dimension, .* with 1 index, but its parameters are \("):
             te.compute((4,), function)
     with pytest.raises(TypeError, match="unsupported operand"):
         te.compute((4,), lambda i: object() + object())
+    with pytest.raises(TypeError, match="`fcompute` returned None: is a `return` missing?"):
+        te.compute((4,), lambda i: None)

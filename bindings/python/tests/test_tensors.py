@@ -361,7 +361,7 @@ def test_indices_are_those_of_numpy(index, shape, device):
 @pytest.mark.parametrize(
     ("index", "kind", "text"),
     [
-        (4, IndexError, "index 4 is out of range for 4 elements"),
+        (4, IndexError, "index 4 is out of range for 4 elements$"),
         (-5, IndexError, "index -5 is out of range"),
         ((0, 9), IndexError, "index 9 is out of range for 5"),
         ((0, 0, 0), IndexError, "at most 2 indices for a tensor of 2 dimensions, got 3"),
@@ -379,6 +379,18 @@ def test_indices_are_those_of_numpy(index, shape, device):
 def test_false_indices(index, kind, text):
     with pytest.raises(kind, match=text):
         some((4, 5))[index]
+
+
+def test_messages_about_one_element():
+    with pytest.raises(IndexError, match="^index 4 is out of range for 1 element$"):
+        some((1,))[4]
+    with pytest.raises(IndexError, match="^expected at most 1 index for a tensor of 1 dimension, got 2$"):
+        some((1,))[0, 0]
+
+
+def test_an_unknown_data_type_is_explained():
+    with pytest.raises(ValueError, match=r"^Invalid value on argument #1 when .*: unknown dtype `flaot32`; did you mean `float32`\?$"):
+        anyfn.empty((2,), "flaot32")
 
 
 def test_random_views_agree_with_numpy(device):

@@ -162,6 +162,25 @@ def test_what_is_no_pass_and_no_program():
         transform.Pipeline([3])
     with pytest.raises(TypeError, match="expected a function but got str"):
         transform.module_pass("x")
+    for passes in ("simplify", ["simplify"]):
+        with pytest.raises(TypeError, match=r'got a string; look up the pass by its name: `transform.get\("simplify"\)`'):
+            anyfn.build(square(), passes=passes)
+    with pytest.raises(TypeError, match=r"`three\(func, mod, ctx\)`: a pass takes `func`, or `func, mod`; there is no context"):
+
+        @transform.prim_func_pass
+        def three(func, mod, ctx):
+            return func
+
+    with pytest.raises(TypeError, match=r"`two\(mod, ctx\)`: a module pass takes `mod`; there is no context"):
+
+        @transform.module_pass
+        def two(mod, ctx):
+            return mod
+
+
+def test_one_pass_instead_of_a_list():
+    for one in (with_pow, transform.Pipeline([with_pow]), lambda func: with_pow(func)):
+        assert "pow" in str(anyfn.lower(square(), passes=one))
     with pytest.raises(TypeError, match="pass `with_pow` takes a tir.PrimFunc or tir.IRModule but got `tir.Var`"):
         with_pow(tir.var("i"))
 
@@ -185,6 +204,9 @@ def test_a_pipeline_is_listed_and_changed():
     assert (len(copy.names()), len(pipeline.names())) == (4, 5)
     with pytest.raises(ValueError, match="pipeline `mine` has no pass `x`; it has b0, b, b1, c, z"):
         pipeline.insert_before("x", nothing("y"))
+    for show in (pipeline.print_before, pipeline.print_after):
+        with pytest.raises(ValueError, match="pipeline `mine` has no pass `x`; it has b0, b, b1, c, z"):
+            show(["b", "x"])
     assert transform.Sequential is transform.Pipeline
 
 
@@ -211,8 +233,10 @@ def test_each_pass_of_the_compiler_can_be_applied_alone():
         anyfn.get_global_func(f"tir.transform.{name}")
     lowered = anyfn.get_global_func("tir.transform.lower_blocks")(square())
     assert "block(" in str(square()) and "block(" not in str(lowered)
-    with pytest.raises(ValueError, match="unknown pass `simplyfy`; known passes are"):
+    with pytest.raises(ValueError, match="unknown pass 'simplyfy'; did you mean 'simplify'?"):
         transform.get("simplyfy")
+    with pytest.raises(ValueError, match="unknown pass 'fold'; known are inline, default_schedule, "):
+        transform.get("fold")
 
 
 def test_the_page_tells_what_each_pass_does():

@@ -146,6 +146,47 @@ def test_tensors():
         nd.array(data, nd.cuda(7))
 
 
+def test_functions_of_modules_precede_hints():
+    assert anyfn.build(product("save")).save.__name__ == "save"
+    with pytest.raises(AttributeError, match="has no function `sav`"):
+        anyfn.build(product("save")).sav  # noqa: B018
+
+
+def test_schedules_of_modules():
+    func = product("f")
+    assert anyfn.structural_equal(tir.Schedule(tir.IRModule({"f": func})).func(), tir.Schedule(func).func())
+    with pytest.raises(ValueError, match='expected a module with one function, got one with 2; pass one of them, such as `module\\["f"\\]`'):
+        tir.Schedule(tir.IRModule({"g": func, "f": func}))
+    with pytest.raises(ValueError, match="expected a module with one function, got one with 0$"):
+        tir.Schedule(tir.IRModule())
+
+
+def test_steps_on_tensors():
+    a = te.placeholder((8, 8), name="a")
+    b = te.compute((8, 8), lambda i, j: a[i, j] + 1, name="b")
+    c = te.compute((8, 8), lambda i, j: b[i, j] * 2, name="c")
+    func = te.create_prim_func([a, c])
+    by_tensor, by_name = tir.Schedule(func), tir.Schedule(func)
+    for schedule, inner, outer in ((by_tensor, b, c), (by_name, "b", "c")):
+        schedule.compute_at(inner, schedule.get_loops(block=outer)[0])
+        schedule.compute_inline(inner)
+    assert str(by_tensor) == str(by_name) and str(by_tensor.trace()) == str(by_name.trace())
+    with pytest.raises(ValueError, match="unknown block `a`; known blocks are root, c"):
+        by_tensor.get_loops(a)
+    with pytest.raises(TypeError, match="Expected `str` but got `int`"):
+        by_tensor.get_loops(1)
+
+
+def test_builds_in_the_style_of_te_schedules():
+    a = te.placeholder((8,), name="a")
+    b = te.compute((8,), lambda i: a[i] + 1, name="b")
+    for build in (anyfn.build, anyfn.lower, anyfn.source):
+        with pytest.raises(TypeError, match=r"got a list; a function or schedule knows its arguments: `build\(schedule\)`"):
+            build(tir.Schedule(te.create_prim_func([a, b])), [a, b], "llvm")
+        with pytest.raises(TypeError, match=r"expected the tensors in one list: `build\(\[a, b, c\]\)`"):
+            build(a, b)
+
+
 def test_passes():
     assert tir.transform is transform and transform.Sequential is transform.Pipeline
     for ours in _tvm_names._PASSES.values():
@@ -157,9 +198,13 @@ def test_passes():
 
 def owner_of(text):
     """Returns the object to which a key of the table refers."""
-    if text == "'IRModule' object":
-        return tir.IRModule()
-    return tir.Schedule(product()) if text == "'Schedule' object" else importlib.import_module(text.split("'")[1])
+    objects = {
+        "'IRModule' object": tir.IRModule,
+        "'Module' object": lambda: anyfn.build(product()),
+        "'Schedule' object": lambda: tir.Schedule(product()),
+        "'Tensor' object": lambda: anyfn.zeros((1,)),
+    }
+    return objects[text]() if text in objects else importlib.import_module(text.split("'")[1])
 
 
 @pytest.mark.parametrize(("owner", "name", "hint"), HINTS, ids=[f"{owner}.{name}" for owner, name, _ in HINTS])

@@ -219,6 +219,7 @@ ALLOWED = {
     ),
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
     r"anyfn\.types\.\w+": "native types, which depend on the libraries that are loaded",
+    r"anyfn\.te\.Tensor\.__\w+__": "operators that only raise an error, which says to index the tensor",
     r"anyfn\.tir\.TYPE_CHECKING": "the condition of imports that only annotations need",
 }
 

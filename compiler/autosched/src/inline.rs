@@ -27,7 +27,9 @@ pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
         let all = stages(schedule)?;
         let readers = Readers::of(&*schedule.func()?, &all);
         let mut rest = all.iter().filter(|stage| kept.insert(stage.name.clone()));
-        let Some(next) = rest.find(|stage| pays(stage, &all, &readers)) else { return Ok(()) };
+        // A stage that was added by hand, such as a copy, would be useless if it were inlined.
+        let pays = |stage: &&Stage| !schedule.is_added(&stage.name) && pays(stage, &all, &readers);
+        let Some(next) = rest.find(pays) else { return Ok(()) };
         schedule.compute_inline(&next.name)?;
     }
 }

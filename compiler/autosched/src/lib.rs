@@ -45,17 +45,21 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
 }
 
 /// Completes a schedule for a target: applies the default schedule to the stages that no step has been applied to,
-/// directly or by one of their loops. All other stages remain as they are.
+/// directly or by one of their loops. All other stages remain as they are. Stages that a step has added, such as
+/// `cache_write`, are not inlined.
+///
+/// A step of the default schedule that is refused is left out, without an error.
 ///
 /// # Errors
-/// Returns `MemoryError` when memory runs out.
+/// Returns `RuntimeError` if another thread applies a step to the schedule at the same time, and `MemoryError` when
+/// memory runs out. The schedule is then as it was before, apart from that step.
 pub fn finish(schedule: &Schedule, target: &Target) -> Result<()> {
     let mut rest = schedule.copy();
+    let num_steps = rest.trace().steps.len();
     rest.fix_touched();
     inline_stages(&mut rest)?;
     schedule_stages(&mut rest, target)?;
-    schedule.assign(&rest);
-    Ok(())
+    schedule.assign(&rest, num_steps)
 }
 
 /// Returns the names of the costly stages that the default schedule would still change. This is intended for functions

@@ -6,7 +6,7 @@
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-use anyfn::{Array, DType, Ref, Result};
+use anyfn::{Any, Array, DType, Ref, Result};
 use anyfn_autosched::{default_schedule, finish, inlined, scheduled, unscheduled};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::printer;
@@ -217,6 +217,31 @@ fn blocks_that_are_scheduled_by_hand_are_left_as_they_are() -> Result<()> {
     }
     let before = text(&schedule.func()?);
     finish(&schedule, &target(4))?;
+    assert_eq!(text(&schedule.func()?), before);
+    Ok(())
+}
+
+#[test]
+fn blocks_that_a_step_has_added_are_not_inlined() -> Result<()> {
+    start()?;
+    let schedule = Schedule::new(elementwise(1 << 20)?)?;
+    let added = schedule.cache_write("C", Any::new("C")?, "local")?;
+    schedule.parallel(schedule.get_loops("C")?[0].clone())?;
+    finish(&schedule, &target(4))?;
+    assert!(!schedule.get_loops(&added)?.is_empty());
+    // It is scheduled like other blocks.
+    assert!(unscheduled(&schedule.func()?, &target(4))?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_schedule_takes_no_copy_over_after_further_steps() -> Result<()> {
+    start()?;
+    let schedule = Schedule::new(dense(256)?)?;
+    let copy = schedule.copy();
+    schedule.parallel(schedule.get_loops("C")?[0].clone())?;
+    let before = text(&schedule.func()?);
+    assert_eq!(schedule.assign(&copy, 0).unwrap_err().kind(), "RuntimeError");
     assert_eq!(text(&schedule.func()?), before);
     Ok(())
 }

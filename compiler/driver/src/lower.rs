@@ -26,7 +26,8 @@ pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
 }
 
 /// Returns notes about the functions of a module: for each function that was scheduled by hand, the costly blocks
-/// that were left unscheduled and that the default schedule would change. The notes are sorted.
+/// that were left unscheduled and that the default schedule would change. The notes are sorted. Functions that cannot be
+/// scheduled, such as those with several blocks of the same name, are omitted.
 ///
 /// # Errors
 /// Returns the error of [`anyfn_passes::verify`] for an invalid function, or the error of an invalid target.
@@ -39,7 +40,8 @@ pub fn notes(module: &Ref<IRModule>) -> Result<Vec<String>> {
         if func.attrs.get("scheduled")?.is_none() {
             continue;
         }
-        let blocks = anyfn_autosched::unscheduled(&func, &target)?;
+        // There are no schedules of a function with several blocks of the same name.
+        let Ok(blocks) = anyfn_autosched::unscheduled(&func, &target) else { continue };
         if !blocks.is_empty() {
             let (noun, verb) = if blocks.len() == 1 { ("block", "is") } else { ("blocks", "are") };
             let blocks = blocks.join("`, `");

@@ -68,7 +68,7 @@ fn matmul_with_bias_and_relu_is_right() -> Result<()> {
         }
     }
     let error = f.call((ta.view(), tb.view(), ta.view(), td.view())).unwrap_err();
-    assert_eq!(error.message(), "matmul: argument 2 `bias`: expected 1 dimensions but got 2");
+    assert_eq!(error.message(), "matmul: argument 2 `bias`: expected 1 dimension but got 2");
     let error = f.call((ta.view(), tb.view(), tbias.view())).unwrap_err();
     assert_eq!((error.kind(), error.message()), ("TypeError", "matmul: expected 4 arguments but got 3"));
     let error = f.call((ta.view(), 1, tbias.view(), td.view())).unwrap_err();

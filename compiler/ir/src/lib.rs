@@ -30,6 +30,6 @@ mod stack;
 pub mod stmt;
 pub mod target;
 pub mod visit;
-mod words;
+pub mod words;
 
 pub use kind::{ExprKind, StmtKind};

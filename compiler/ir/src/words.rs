@@ -1,4 +1,22 @@
-//! Enums that other languages represent as strings.
+//! Words in arguments and messages: enums that other languages represent as strings, and counted nouns.
+
+/// Returns a number with a noun, such as `1 index` or `2 indices`.
+#[must_use]
+pub fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+/// Returns a number of dimensions in words, such as `1 dimension`.
+#[must_use]
+pub fn dimensions(count: usize) -> String {
+    counted(count, "dimension", "dimensions")
+}
+
+/// Returns a number of indices in words, such as `1 index`.
+#[must_use]
+pub fn indices(count: usize) -> String {
+    counted(count, "index", "indices")
+}
 
 /// Defines an enum whose values are represented as strings in other languages.
 #[macro_export]

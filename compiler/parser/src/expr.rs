@@ -7,7 +7,7 @@ use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::packed::READ_ONLY;
 use anyfn_ir::printer::{FORMS, KEYWORDS, is_dtype_name};
 use anyfn_ir::visit::on_enough_stack;
-use anyfn_ir::{ExprKind, make, node};
+use anyfn_ir::{ExprKind, make, node, words};
 
 use crate::lexer::{Piece, Token};
 use crate::scope::{Named, Scope};
@@ -675,12 +675,9 @@ impl<'a> Parser<'a> {
         at: usize,
     ) -> Result<Ref<BufferRegion>> {
         if ranges.len() != buffer.shape.len() {
-            let (name, ndim, count) = (&buffer.name, buffer.shape.len(), ranges.len());
-            return self.fail(
-                "IndexError",
-                at,
-                &format!("`{name}` has {ndim} dimensions but got {count} ranges"),
-            );
+            let (name, has) = (&buffer.name, words::dimensions(buffer.shape.len()));
+            let got = words::counted(ranges.len(), "range", "ranges");
+            return self.fail("IndexError", at, &format!("`{name}` has {has} but got {got}"));
         }
         Ok(Ref::new(BufferRegion { buffer, region: ranges.into_iter().collect() }))
     }

@@ -10,7 +10,7 @@ use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::printer::KEYWORDS;
 use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor};
-use anyfn_ir::{ExprKind, analysis, make};
+use anyfn_ir::{ExprKind, analysis, make, words};
 
 use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
@@ -235,7 +235,8 @@ impl<'a> Parser<'a> {
         }
         self.expect(")", "after the arguments of the buffer")?;
         if !strides.is_empty() && strides.len() != shape.len() {
-            let text = format!("`{name}` has {} dimensions but {} strides", shape.len(), strides.len());
+            let (has, got) = (words::dimensions(shape.len()), strides.len());
+            let text = format!("`{name}` has {has} but {}", words::counted(got, "stride", "strides"));
             return self.fail("ValueError", at, &text);
         }
         Ok(Ref::new(Buffer {

@@ -261,7 +261,7 @@ fn errors_show_where_they_are_and_what_was_expected() {
             "line 2, column 5: `fro` is not defined here; did you mean `for`?",
         ),
         ("A[i, 0] = 0.0", "line 2, column 7: `i` is not defined here"),
-        ("A[0] = 0.0", "line 2, column 5: `A` has 2 dimensions but got 1 indices"),
+        ("A[0] = 0.0", "line 2, column 5: `A` has 2 dimensions but got 1 index"),
         ("A[0, 0] = n", "line 2, column 5: an element of `A` is float32 but the value is int32"),
         ("x = 3", "line 2, column 5: declare the data type to name a value, as in `x: float32 = ..`"),
         ("x: flaot32 = 3", "line 2, column 8: `flaot32` is not a data type; did you mean `float32`?"),

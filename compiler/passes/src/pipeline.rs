@@ -271,8 +271,16 @@ impl Pipeline {
     }
 
     /// Calls `callback(title, text)` with the printed module before or after each pass in `names`, or before or after
-    /// every pass if `names` is None.
-    pub fn show(&self, is_after: bool, names: Option<Vec<std::string::String>>, callback: PackedFunc) {
+    /// every pass if `names` is None. An unknown name is an error.
+    pub fn show(
+        &self,
+        is_after: bool,
+        names: Option<Vec<std::string::String>>,
+        callback: PackedFunc,
+    ) -> Result<()> {
+        for name in names.iter().flatten() {
+            self.find(&self.state(), name)?;
+        }
         self.watch_with(move |moment| {
             let is_wanted = names.as_ref().is_none_or(|names| names.iter().any(|name| name == moment.name));
             if moment.is_after != is_after || !is_wanted {
@@ -282,6 +290,7 @@ impl Pipeline {
             let text = printer::text(moment.module.as_object());
             callback.call((&*format!("{when} {}", moment.name), &*text)).map(drop)
         });
+        Ok(())
     }
 
     /// Writes the printed module to files in a folder, which is created if necessary: `00_input.txt`, then

@@ -13,7 +13,7 @@ use anyfn_ir::kind::{as_int, is_beyond_int64, is_int};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::stmt::{Allocate, AssertStmt, BlockRealize, BufferStore, For, ForKind, Launch, Stmt};
 use anyfn_ir::visit::{Visitor, captured_var, captures, on_enough_stack};
-use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
+use anyfn_ir::{ExprKind, StmtKind, packed, printer, size, words};
 
 use crate::simplify::assume_shapes;
 use crate::verify_bounds::{Enclosing, outside};
@@ -204,9 +204,9 @@ impl Verifier {
         let fits = buffer.strides.is_empty() || buffer.strides.len() == buffer.shape.len();
         self.expect(fits, "ValueError", || {
             format!(
-                "buffer `{name}` has {} dimensions but {} strides",
-                buffer.shape.len(),
-                buffer.strides.len()
+                "buffer `{name}` has {} but {}",
+                words::dimensions(buffer.shape.len()),
+                words::counted(buffer.strides.len(), "stride", "strides")
             )
         });
     }
@@ -703,9 +703,9 @@ impl Verifier {
             self.used(buffer);
             self.expect(buffer.shape.len() == region.region.len(), "ValueError", || {
                 format!(
-                    "a region of `{}` has {} dimensions, not {}",
+                    "a region of `{}` has {}, not {}",
                     buffer.name,
-                    region.region.len(),
+                    words::dimensions(region.region.len()),
                     buffer.shape.len()
                 )
             });

@@ -6,6 +6,7 @@ use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Call, Expr};
 use anyfn_ir::ops::{DTypeExt, HANDLE, math_arity};
+use anyfn_ir::words;
 
 /// Kind and message of the error for an invalid data type.
 pub(crate) type Reason = (&'static str, String);
@@ -29,10 +30,8 @@ pub(crate) fn is_number(dtype: DType) -> bool {
 pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DType, Reason> {
     let (name, ndim) = (&buffer.name, buffer.shape.len());
     if indices.len() != ndim {
-        return Err((
-            "IndexError",
-            format!("`{name}` has {ndim} dimensions but got {} indices", indices.len()),
-        ));
+        let (has, got) = (words::dimensions(ndim), words::indices(indices.len()));
+        return Err(("IndexError", format!("`{name}` has {has} but got {got}")));
     }
     let mut lanes = 1;
     for (place, index) in indices.iter().enumerate() {

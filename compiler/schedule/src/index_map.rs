@@ -5,7 +5,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::kind::as_int;
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::visit::on_enough_stack;
-use anyfn_ir::{ExprKind, ops, printer, size};
+use anyfn_ir::{ExprKind, ops, printer, size, words};
 
 use crate::loops::substitute_expr;
 
@@ -105,9 +105,9 @@ impl IndexMap {
         if vars.len() != shape.len() {
             bail!(
                 "ValueError",
-                "the index map takes {} indices but the buffer has {} dimensions",
-                vars.len(),
-                shape.len()
+                "the index map takes {} but the buffer has {}",
+                words::indices(vars.len()),
+                words::dimensions(shape.len())
             );
         }
         let mut dims = Vec::new();

@@ -46,8 +46,8 @@ macro_rules! kinds {
 // Each entry consists of the name of a kind and the type in which a method receives an argument, in Rust and in Python.
 // The types behind the arrow are those of a result; a kind without them is only a kind of parameters.
 kinds! {
-    /// Name of a block.
-    Block: [&str] as "str" -> [anyfn::String] as "str";
+    /// Name of a block. Python also accepts the tensor that the block computes.
+    Block: [&str] as "_BlockName" -> [anyfn::String] as "str";
 
     /// Loop, given by its variable.
     Loop: [anyfn::Ref<anyfn_ir::expr::Var>] as "Var" -> [anyfn::Ref<anyfn_ir::expr::Var>] as "Var";

@@ -59,6 +59,8 @@ struct ScheduleState {
     steps: Vec<Step>,
     /// Loop variables, indexed by the numbers of their loops in the trace.
     loops: Vec<Ref<Var>>,
+    /// Names of the blocks of the function for which the schedule was created.
+    original: Arc<HashSet<std::string::String>>,
     /// Names of the blocks that [`Schedule::fix_touched`] has fixed.
     fixed: Arc<HashSet<std::string::String>>,
 }
@@ -89,8 +91,10 @@ impl Schedule {
                 "several blocks have the name `{name}`; the blocks of a schedule must have unique names"
             );
         }
+        let places = tree::blocks(&func.body);
+        let original = Arc::new(places.iter().map(|place| place.block().name.to_string()).collect());
         let (steps, loops, fixed) = (Vec::new(), Vec::new(), Arc::default());
-        Ok(Schedule { state: Mutex::new(ScheduleState { func, steps, loops, fixed }) })
+        Ok(Schedule { state: Mutex::new(ScheduleState { func, steps, loops, original, fixed }) })
     }
 
     /// Fixes the blocks that steps have been applied to, directly or by a loop around the block. The default schedule
@@ -117,11 +121,26 @@ impl Schedule {
         self.state().fixed.contains(block)
     }
 
-    /// Takes over the function and the steps of a schedule that began as a copy of this one.
-    pub fn assign(&self, other: &Schedule) {
+    /// Returns true if a step has added the block called `block`, such as `cache_write`.
+    #[must_use]
+    pub fn is_added(&self, block: &str) -> bool {
+        !self.state().original.contains(block)
+    }
+
+    /// Takes over the function and the steps of a schedule that began as a copy of this one, when this one had
+    /// `num_steps` steps.
+    ///
+    /// # Errors
+    /// Returns `RuntimeError` if further steps have been applied to this schedule since then.
+    #[doc(hidden)]
+    pub fn assign(&self, other: &Schedule, num_steps: usize) -> Result<()> {
         let ScheduleState { func, steps, loops, .. } = other.state().clone();
         let mut state = self.state();
+        if state.steps.len() != num_steps {
+            bail!("RuntimeError", "the schedule was changed by another thread at the same time");
+        }
         (state.func, state.steps, state.loops) = (func, steps, loops);
+        Ok(())
     }
 
     /// Returns `given` if it is an index map. Otherwise, calls `given` with the indices of `buffer`, and

@@ -54,10 +54,10 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
         None => ops::floor_div(ops::add(node.extent.clone(), number(product - 1)?)?, number(product)?)?,
     };
     if open == 0 && known.is_none_or(|extent| extent > product) {
+        let has = known.map_or_else(|| "may have more".to_owned(), |extent| format!("has {extent}"));
         bail!(
             "ValueError",
-            "split of loop `{}` by {text} makes {product} iterations, but the loop may have more: pass None \
-             for one factor",
+            "split of loop `{}` by {text} makes {product} iterations, but the loop {has}: pass None for one factor",
             var.name
         );
     }

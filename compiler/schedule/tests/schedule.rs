@@ -111,7 +111,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
     assert_eq!(error(schedule.vectorize(i.clone())), "loop `i0` cannot be vectorized: it contains other loops");
     assert_eq!(
         error(schedule.split(i.clone(), vec![Some(2), Some(3)]).map(drop)),
-        "split of loop `i0` by [2, 3] makes 6 iterations, but the loop may have more: pass None for one factor"
+        "split of loop `i0` by [2, 3] makes 6 iterations, but the loop has 10: pass None for one factor"
     );
     assert_eq!(
         error(schedule.fuse(vec![i.clone(), k.clone()]).map(drop)),

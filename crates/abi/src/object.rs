@@ -28,12 +28,12 @@ pub const OBJECT_FLAG_LOCKED: u32 = 1;
 pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
 /// Flag: a `const AnyfnFunctionExt*` directly follows the [`crate::TVMFFIFunctionCell`] of this Function.
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
+/// Flag: the memory of this Tensor must not be written.
+pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
 /// Flag: calls of this Function from Python release the interpreter lock, whatever the function declares.
 pub const OBJECT_FLAG_FUNCTION_RELEASES: u32 = 1 << 10;
 /// Flag: calls of this Function from Python keep the interpreter lock, whatever the function declares.
 pub const OBJECT_FLAG_FUNCTION_KEEPS: u32 = 1 << 11;
-/// Flag: the memory of this Tensor must not be written.
-pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
 /// Flag in the second 32-bit word of a [`crate::TVMFFIAny`] that holds a `DLTensor*`: the memory of the tensor must not
 /// be written. The flag is not part of the stable ABI: other runtimes set the word to zero and may ignore it. A value
 /// that outlives the call never has this flag.

@@ -142,6 +142,8 @@ struct Detail {
     expected: StdString,
     got: StdString,
     path: StdString,
+    /// True if `got` is a complete explanation, which messages do not combine with `expected`.
+    explained: bool,
 }
 
 impl Mismatch {
@@ -165,7 +167,20 @@ impl Mismatch {
     /// actual value.
     #[cold]
     pub fn new(kind: &'static str, expected: StdString, got: StdString) -> Mismatch {
-        Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new() }))
+        Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new(), explained: false }))
+    }
+
+    /// Creates the mismatch for an invalid value of an accepted type, such as an unknown name. `reason` is the message; its
+    /// error has the kind `ValueError`.
+    #[cold]
+    pub fn invalid(expected: StdString, reason: StdString) -> Mismatch {
+        let (kind, path) = ("ValueError", StdString::new());
+        Mismatch(Box::new(Detail { kind, expected, got: reason, path, explained: true }))
+    }
+
+    /// Returns true if [`Mismatch::invalid`] created the mismatch. [`Mismatch::got`] is then the reason.
+    pub(crate) fn is_explained(&self) -> bool {
+        self.0.explained
     }
 
     #[cold]
@@ -201,6 +216,7 @@ impl Mismatch {
         self.0.path.insert_str(0, step);
         self.0.expected = expected;
         self.0.got = got;
+        self.0.explained = false;
         self
     }
 
@@ -215,7 +231,11 @@ impl Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected `{}` but got `{}`", self.expected(), self.got())?;
+        if self.is_explained() {
+            f.write_str(self.got())?;
+        } else {
+            write!(f, "expected `{}` but got `{}`", self.expected(), self.got())?;
+        }
         if self.path().is_empty() { Ok(()) } else { write!(f, " at {}", self.path()) }
     }
 }

@@ -145,8 +145,7 @@ impl FromArg for DType {
             return Ok(DType(unsafe { view.as_raw().value.v_dtype }));
         }
         let Ok(name) = <&str>::from_arg(view) else { return Err(Mismatch::of_type::<Self>(view)) };
-        name.parse()
-            .map_err(|error: Error| Mismatch::new("ValueError", "DataType".to_string(), error.message().into()))
+        name.parse().map_err(|error: Error| Mismatch::invalid("DataType".to_string(), error.message().into()))
     }
 }
 

@@ -71,7 +71,8 @@ impl<'a> Args<'a> {
     /// not fit.
     pub fn get<T: crate::FromArg>(&self, index: usize) -> Result<T::Arg<'a>> {
         let Some(view) = self.0.get(index) else {
-            crate::bail!("TypeError", "argument #{index} is missing: the call has {} arguments", self.0.len());
+            let (count, s) = (self.0.len(), if self.0.len() == 1 { "" } else { "s" });
+            crate::bail!("TypeError", "argument #{index} is missing: the call has {count} argument{s}");
         };
         T::from_arg(view)
             .map_err(|mismatch| mismatch.into_error(&format!("mismatched type on argument #{index}")))

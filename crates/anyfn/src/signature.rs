@@ -178,7 +178,9 @@ impl Signature {
         }
         for (index, name) in named.iter().enumerate() {
             let Some(place) = params.iter().position(|param| param.name == *name) else {
-                return Err(self.unexpected(function, params, name));
+                let is_open = |param: &&Param| !named.contains(&param.name.as_str());
+                let open: Vec<&Param> = params.iter().skip(positional).filter(is_open).collect();
+                return Err(self.unexpected(function, &open, name));
             };
             if sources[place].replace(Source::Named(index)).is_some() {
                 crate::bail!("TypeError", "{function}() got multiple values for argument '{name}'");
@@ -208,15 +210,16 @@ impl Signature {
         mistake(&format!("{function}() takes {range} positional argument{s} but {got} {were} given"))
     }
 
+    /// Creates the error for an unknown name; `open` are the parameters that the call has not passed.
     #[cold]
-    fn unexpected(&self, function: &str, params: &[Param], name: &str) -> Error {
+    fn unexpected(&self, function: &str, open: &[&Param], name: &str) -> Error {
         if self.keyword_only.iter().any(|known| known == name) {
             return mistake(&format!(
                 "{function}() takes '{name}' as a keyword-only argument, which only callers in its own \
                  language can pass"
             ));
         }
-        let names = params.iter().map(|param| param.name.as_str());
+        let names = open.iter().map(|param| param.name.as_str());
         // Names of one letter are not considered similar to each other.
         let near = nearest(name, names).filter(|near| near.len() > 1 || name.len() > 1);
         let near = near.map_or_else(StdString::new, |near| format!("; did you mean '{near}'?"));

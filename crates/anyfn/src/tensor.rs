@@ -507,7 +507,7 @@ impl FromArg for TensorView<'_> {
 fn undescribed() -> Mismatch {
     let text =
         format!("expected a tensor with 0 to {NDIM_MAX} dimensions and a shape, got an invalid DLTensor");
-    Mismatch::new("ValueError", "DLTensor*".into(), text)
+    Mismatch::invalid("DLTensor*".into(), text)
 }
 
 // SAFETY: the result is a view of a tensor that the borrow keeps alive.

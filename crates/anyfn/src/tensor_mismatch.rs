@@ -115,7 +115,7 @@ impl fmt::Display for TensorMismatch<'_> {
                 write!(f, "expected a tensor in main memory but got one on {got}")
             }
             TensorMismatch::Dimensions { expected, got } => {
-                write!(f, "expected {expected} dimensions but got {got}")
+                write!(f, "expected {expected} dimension{} but got {got}", if expected == 1 { "" } else { "s" })
             }
             TensorMismatch::TooManyDimensions { got } => {
                 write!(f, "expected a tensor of at most {NDIM_MAX} dimensions but got {got}")
@@ -133,7 +133,8 @@ impl fmt::Display for TensorMismatch<'_> {
                 write!(f, "expected an address that is a multiple of {expected} but got {address:#x}")
             }
             TensorMismatch::Size { dtype, shape, expected, got } => {
-                write!(f, "{dtype}{} has {expected} bytes but got {got}", show(shape))
+                let s = if expected == 1 { "" } else { "s" };
+                write!(f, "{dtype}{} has {expected} byte{s} but got {got}", show(shape))
             }
             TensorMismatch::Padded { dtype } => {
                 write!(

@@ -385,27 +385,27 @@ fn wrong_count(names: &Names, types: &FunctionTypes, got: usize) -> Error {
 #[cold]
 #[inline(never)]
 fn wrong_arg(names: &Names, types: &FunctionTypes, index: usize, mismatch: &Mismatch) -> Error {
-    let what = if mismatch.kind() == "TypeError" { "Mismatched type" } else { "Value out of range" };
+    let what = match mismatch.kind() {
+        "TypeError" => "Mismatched type",
+        _ if mismatch.is_explained() => "Invalid value",
+        _ => "Value out of range",
+    };
     let name = names.args.get(index).copied();
     let place = match (mismatch.path(), name) {
         ("", _) => StdString::new(),
         (path, Some(name)) => alloc::format!(", at `{name}{path}`"),
         (path, None) => alloc::format!(", at `#{index}{path}`"),
     };
-    let message = alloc::format!(
-        "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`{place}",
-        shown(names, types),
-        mismatch.expected(),
-        mismatch.got()
-    );
-    let argument = name.map_or_else(|| index.to_string(), ToString::to_string);
-    let detail = Detail {
-        function: names.function,
-        argument: &argument,
-        path: mismatch.path(),
-        expected: mismatch.expected(),
-        got: mismatch.got(),
+    let (function, expected, got) = (shown(names, types), mismatch.expected(), mismatch.got());
+    let message = if mismatch.is_explained() {
+        alloc::format!("{what} on argument #{index} when calling: `{function}`: {got}")
+    } else {
+        alloc::format!(
+            "{what} on argument #{index} when calling: `{function}`. Expected `{expected}` but got `{got}`{place}"
+        )
     };
+    let argument = name.map_or_else(|| index.to_string(), ToString::to_string);
+    let detail = Detail { function: names.function, argument: &argument, path: mismatch.path(), expected, got };
     with_detail(Error::untraced(mismatch.kind(), &message), &detail)
 }
 

@@ -51,17 +51,24 @@ fn wrong_result(function: &PackedFunc, mismatch: &Mismatch) -> Error {
         name => format!("`{}`", shorten(name)),
     };
     let (path, expected, got) = (mismatch.path(), mismatch.expected(), mismatch.got());
-    let message = format!("result{path} of {subject}: expected `{expected}` but got `{got}`");
+    let message = if mismatch.is_explained() {
+        format!("result{path} of {subject}: {got}")
+    } else {
+        format!("result{path} of {subject}: expected `{expected}` but got `{got}`")
+    };
     let detail = Detail { function: &name, argument: "result", path, expected, got };
     let error = with_detail(Error::untraced(mismatch.kind(), &message), &detail);
-    let source = signature.and_then(|signature| signature.get("source"));
-    if let Some(Json::Int(line)) = source.and_then(|source| source.get("line")) {
-        let (file, name) = (text(source, "file"), text(source, "name"));
-        // In a traceback, functions have their plain names.
-        let name = name.rsplit('.').next().unwrap_or(name);
-        error.replace_backtrace(&format!("  File \"{file}\", line {line}, in {name}\n"));
+    if let Some(line) = definition(function) {
+        error.replace_backtrace(&format!("  {line}\n"));
     }
     error
+}
+
+/// Returns the line of a traceback that shows where a Python function is defined. Returns `None` for other functions, and if
+/// the process does not run Python.
+fn definition(function: &PackedFunc) -> Option<StdString> {
+    let line = registry::find("anyfn.python_source")?.call((function,)).ok()?;
+    line.get::<StdString>().ok()
 }
 
 /// Returns the name under which the process knows a function: its global name, the symbol of its code, or the qualified

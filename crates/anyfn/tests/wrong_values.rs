@@ -1,8 +1,8 @@
 //! Tests of the errors for values of the wrong type: each message names the value.
 
 use anyfn::{
-    Any, Args, Cell, Dict, Error, List, Map, Names, Object, PackedFunc, Ref, Result, String, TypedPackedFunc,
-    registry,
+    Any, Args, Cell, DType, Dict, Error, List, Map, Names, Object, PackedFunc, Ref, Result, String,
+    TypedPackedFunc, registry,
 };
 use anyfn_core as _;
 
@@ -65,11 +65,14 @@ fn the_error_for_a_result_has_details() {
 
 #[test]
 fn the_backtrace_is_the_line_that_defines_the_function() {
-    let told = r#"{"name": "g", "source": {"file": "app.py", "line": 5, "name": "Handler.g"}}"#;
-    let function = PackedFunc::described(|_| Any::new("x"), move || told.to_string());
+    // Python registers this function.
+    let source = |_: PackedFunc| "File \"app.py\", line 5, in g";
+    registry::register("anyfn.python_source").set_body_typed(source).unwrap();
+    let function = PackedFunc::described(|_| Any::new("x"), || r#"{"name": "g"}"#.to_string());
     let error = error(function.call_to::<i64>(()));
     assert_eq!(error.message(), "result of `g`: expected `int` but got `str`");
     assert_eq!(error.backtrace(), "  File \"app.py\", line 5, in g\n");
+    registry::remove("anyfn.python_source").unwrap();
 }
 
 #[test]
@@ -79,6 +82,29 @@ fn an_argument_is_named_by_its_index() {
     assert_eq!(error.message(), "mismatched type on argument #0: expected `int` but got `str`");
     assert_eq!(error.backtrace(), "", "a line of this crate would say nothing");
     assert_eq!(any("x").get::<i64>().unwrap_err().backtrace(), "");
+}
+
+#[test]
+fn an_invalid_value_is_explained() {
+    let names = Names { function: "wrong.cast", args: &["dtype"], ..Names::default() };
+    let cast: PackedFunc = TypedPackedFunc::named(names, |dtype: DType| dtype).into();
+    let error = error(cast.call(("flaot32",)));
+    assert_eq!(error.kind(), "ValueError");
+    assert_eq!(
+        error.message(),
+        "Invalid value on argument #0 when calling: `wrong.cast(0: DataType) -> DataType`: unknown dtype `flaot32`; \
+         did you mean `float32`?"
+    );
+    assert_eq!(
+        message(any("flaot32").get::<DType>()),
+        "ValueError: unknown dtype `flaot32`; did you mean `float32`?"
+    );
+    let all: PackedFunc = TypedPackedFunc::from_fn(|dtypes: Vec<DType>| dtypes.len()).into();
+    let inside = message(all.call((("int8", "flaot32"),)));
+    assert!(
+        inside.contains("Expected `Array<DataType>` but got `Array whose element 1 is unknown dtype"),
+        "{inside}"
+    );
 }
 
 #[derive(Object)]

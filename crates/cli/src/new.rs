@@ -81,7 +81,7 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_name) {
         return Err(format!(
-            "`{name}` is not a valid plugin name: use lower case letters, digits, `_` and `-`"
+            "`{name}` is not a valid plugin name: it begins with a lower-case letter, followed by such letters, digits, `_` and `-`"
         ));
     }
     if folder.exists() {
@@ -96,6 +96,7 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
             .replace("@LIBRARY@", &library_name)
             .replace("@ANYFN@", &root.display().to_string())
             .replace("@INCLUDE@", &root.join("bindings/c/include").display().to_string())
+            .replace("@PYTHON@", "python3")
             .replace("@COMMAND@", &command.display().to_string())
     };
     for (file, content) in template.files {

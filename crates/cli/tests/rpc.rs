@@ -127,7 +127,7 @@ fn a_file_with_a_key() {
         .expect("its owner may");
     for (key, file, kind, expected) in [
         (Some(&*key), &*file, "ValueError", "expected `key` or `key_file`, got both"),
-        (None, "/nowhere/key", "OSError", "cannot read `/nowhere/key`: No such file"),
+        (None, "/nowhere/key", "FileNotFoundError", "cannot read `/nowhere/key`: No such file"),
         (None, &*wide, "PermissionError", "chmod 600"),
     ] {
         let error = connect.call(("127.0.0.1", server.port, key, 30.0, file)).map(drop).expect_err(expected);
@@ -185,7 +185,11 @@ fn wrong_words() {
         (&["rpc", "server", "--runner", " "], 2, "needs a command"),
         (&["rpc", "server", "--runner", "sh 'a"], 2, "`--runner`: expected a closing quotation mark"),
         (&["rpc", "server", "--keys", "x", "--upload"], 2, "the file specifies"),
-        (&["rpc", "server", "--limit", "x=1"], 1, "unknown grant `x`"),
+        (
+            &["rpc", "server", "--limit", "x=1"],
+            1,
+            "unknown grant `x`: expected one of the limits sessions, seconds, ",
+        ),
         (&["rpc", "server", "--host", "0.0.0.0"], 1, "reached from other machines"),
         (&["rpc", "server", "--port", "70000"], 2, "`--port`: expected a number from 0 to 65535, got `70000`"),
         (&["rpc", "server", "--keys", "/nowhere/keys"], 1, "/nowhere/keys"),
@@ -205,6 +209,7 @@ fn wrong_words() {
         (&["rpc", "server", "--allow", "a*b"], 1, "`functions`: expected a name"),
         (&["rpc", "server", "--allow", "a b"], 1, "`functions`: expected a name"),
         (&["rpc", "server", "--device", "cuda:x"], 1, "`devices`: expected a device"),
+        (&["rpc", "server", "--device", "gpuu"], 1, "`devices`: unknown device `gpuu`"),
         (&["rpc", "server", "--host", ""], 2, "a value after `--host`"),
         (&["rpc", "server", "--log", ""], 2, "a value after `--log`"),
         (&["rpc", "server", "--host", "a", "--host", "b"], 2, "`--host` at most once, got it twice"),

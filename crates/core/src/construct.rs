@@ -217,7 +217,11 @@ fn from_packed_args(args: Args<'_>) -> Result<Any> {
         let name = pair[0].get::<&str>()?;
         // A field of the type itself takes precedence over one of an ancestor.
         let Some(at) = fields.iter().rposition(|field| field.name() == name) else {
-            let near = anyfn::__private::nearest(name, fields.iter().map(|field| field.name()));
+            let is_given = |field: &str| {
+                pairs.chunks_exact(2).any(|pair| pair[0].get::<&str>().is_ok_and(|given| given == field))
+            };
+            let open = fields.iter().map(|field| field.name()).filter(|field| !is_given(field));
+            let near = anyfn::__private::nearest(name, open);
             let near = near.map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"));
             bail!("TypeError", "Type `{key}` does not have field `{name}`{near}");
         };

@@ -233,7 +233,8 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
         return Ok(&[]);
     }
     if tensor.shape.is_null() {
-        bail!("ValueError", "invalid tensor with {ndim} dimensions: its shape is NULL");
+        let s = if ndim == 1 { "" } else { "s" };
+        bail!("ValueError", "invalid tensor with {ndim} dimension{s}: its shape is NULL");
     }
     // SAFETY: the caller guarantees `ndim` extents.
     Ok(unsafe { core::slice::from_raw_parts(tensor.shape, ndim) })

@@ -165,7 +165,20 @@ fn files_that_are_no_libraries_are_refused() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     refused(&pipe, "it is not a regular file");
     fails(Module::load("code.py").map(drop), "RuntimeError", "Loader for `.py` files is not registered");
-    fails(Module::load("library").map(drop), "RuntimeError", "its file name has no extension");
+    fails(
+        Module::load("library").map(drop),
+        "RuntimeError",
+        "its file name has no extension, which selects the loader",
+    );
+    fs::write(scratch("plain.so"), "").unwrap();
+    let load = |name: &str| Module::load(scratch(name).to_str().unwrap()).map(drop);
+    fails(load("plain"), "RuntimeError", "plain.so`?");
+    fs::create_dir_all(scratch("dir.d")).unwrap();
+    fails(load("dir.d"), "RuntimeError", "It is a directory");
+    fails(Module::load("/").map(drop), "RuntimeError", "cannot load the module `/`: it is a directory");
+    let compile = "Compile it first, as with `cc -shared -fPIC a/axpy.c -o a/axpy.so`";
+    fails(Module::load("a/axpy.c").map(drop), "RuntimeError", compile);
+    fails(Module::load("f.so.").map(drop), "RuntimeError", "its file name has no extension");
     // Version numbers are not extensions.
     fails(Module::load("absent.so.1.2").map(drop), "RuntimeError", "there is no such file");
     fails(Module::load("absent.1").map(drop), "RuntimeError", "Loader for `.1` files is not registered");

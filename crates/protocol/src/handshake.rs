@@ -73,7 +73,7 @@ impl fmt::Display for Refused {
                 f,
                 "this end supports versions {OLDEST} to {VERSION} of the protocol, the peer supports versions {from} to {to}: install the same release of anyfn at both ends"
             ),
-            Refused::NoKey => write!(f, "the server requires a key: pass `key=`"),
+            Refused::NoKey => write!(f, "the server requires a key: pass `key_file=` or `key=`"),
             Refused::KeyNotTaken => write!(
                 f,
                 "the server was started without keys, so it cannot prove its identity: connect without a key, or start it with one"

@@ -146,7 +146,7 @@ fn a_call_by_name_and_its_errors() {
 #[test]
 fn keys_that_do_not_match() {
     let kinds = [
-        (None, Some(key(1)), "server: the server requires a key: pass `key=`"),
+        (None, Some(key(1)), "server: the server requires a key: pass `key_file=` or `key=`"),
         (Some(key(1)), Some(key(2)), "server: the server does not accept the key"),
     ];
     for (client, server, message) in kinds {

@@ -5,7 +5,7 @@
 //! and keeps its end.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyfn::Error;
 
+use crate::fork::Owner;
+use crate::poll::{Polled, poll, set_nonblocking};
 use crate::signals;
 
 /// Maximum time that an error of the connection waits for the process to end. A process that crashes ends shortly after its
@@ -43,14 +45,17 @@ const PIPE_MAX: usize = 1 << 20;
 
 /// Child process whose standard error is forwarded to that of this process.
 ///
-/// The owner must call [`ChildProcess::end`]. Otherwise the process keeps running, and stays a zombie after its end.
+/// The owner must call [`ChildProcess::end`]. Otherwise the process keeps running, and stays a zombie after its end. In a process
+/// that is forked from this one, all methods return at once and have no effect.
 pub(crate) struct ChildProcess {
     process: Mutex<Child>,
     output: Arc<Output>,
-    /// Pipe whose bytes wake the thread that forwards the output; see [`OutputState::requested`].
-    requests: PipeWriter,
+    /// Pipe whose bytes wake the thread that forwards the output; see [`OutputState::requested`]. `None` once it has been closed.
+    requests: Mutex<Option<PipeWriter>>,
     /// Thread that forwards the output; `None` once it has been joined.
     forwarder: Mutex<Option<JoinHandle<()>>>,
+    /// Process that has started this one.
+    owner: Owner,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,8 +75,9 @@ impl ChildProcess {
             Ok(forwarder) => Ok(ChildProcess {
                 process: Mutex::new(process),
                 output,
-                requests,
+                requests: Mutex::new(Some(requests)),
                 forwarder: Mutex::new(Some(forwarder)),
+                owner: Owner::this_process(),
             }),
             Err(error) => {
                 let _ = process.kill();
@@ -84,6 +90,9 @@ impl ChildProcess {
     /// Adds to an error of the connection how the process has ended, and its last output. Waits at most half a second for the
     /// process to end, and as long for its output.
     pub(crate) fn explain(&self, error: &Error) -> Error {
+        if !self.owner.is_here() {
+            return error.clone();
+        }
         Error::new(error.kind(), &format!("{} {}", error.message(), self.fate()))
     }
 
@@ -124,17 +133,22 @@ impl ChildProcess {
     /// Waits up to two seconds for the process to end, kills it if it is still running, and ends the thread that forwards its
     /// output. A process that it has started can no longer write to its standard error afterwards.
     pub(crate) fn end(&self) {
+        if !self.owner.is_here() {
+            return;
+        }
         if matches!(self.wait(GRACE), Ok(None)) {
             let mut process = lock(&self.process);
             let _ = process.kill();
             let _ = process.wait();
         }
-        // A thread that cannot write to the standard error of this process is left behind. It ends when it can.
+        // A thread that cannot write to the standard error of this process is left behind. It ends when it can, since the pipe of
+        // requests is closed.
         if self.catch_up(true)
             && let Some(forwarder) = lock(&self.forwarder).take()
         {
             let _ = forwarder.join();
         }
+        drop(lock(&self.requests).take());
     }
 
     /// Waits until the output that the pipe contains has been forwarded, for at most [`OUTPUT_WAIT`]. If `ends` is true, the
@@ -147,12 +161,20 @@ impl ChildProcess {
             state.requested += 1;
             state.ends |= ends;
             // The thread has not ended, so it holds the other end of the pipe, which has room for thousands of requests.
-            let _ = (&self.requests).write_all(&[0]);
+            if let Some(requests) = &mut *lock(&self.requests) {
+                let _ = requests.write_all(&[0]);
+            }
         }
         let number = state.requested;
         let is_pending = |state: &mut OutputState| !state.is_over && (ends || state.answered < number);
         let waited = self.output.changed.wait_timeout_while(state, OUTPUT_WAIT, is_pending);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        self.owner.forget_thread(&mut self.forwarder);
     }
 }
 
@@ -204,7 +226,7 @@ impl Output {
     fn forward(&self, mut pipe: ChildStderr, mut requests: PipeReader) {
         let mut buffer = vec![0; BUFFER];
         let mut is_open = true;
-        while is_open && let Ok(is_requested) = wait_for(pipe.as_fd(), requests.as_fd()) {
+        while is_open && let Ok(is_requested) = wait_for(&pipe, &requests) {
             // Without the other end of the pipe, the thread has no owner.
             let has_owner = !is_requested || requests.read(&mut [0; 16]).is_ok_and(|count| count > 0);
             // Read before the pipe: the output that a request is about has then been forwarded when it is answered.
@@ -252,34 +274,18 @@ fn start_forwarder(
     let pipe = pipe.ok_or_else(|| io::Error::other("the standard error of the process is no pipe"))?;
     set_nonblocking(pipe.as_fd())?;
     Builder::new().name("anyfn-rpc-stderr".into()).spawn(move || {
-        // Among them SIGPIPE, which would end this process when its standard error has been closed.
+        // Among them SIGPIPE, which would otherwise end this process when its standard error has been closed.
         signals::block_all();
         output.forward(pipe, requests);
     })
 }
 
-/// Makes reads from a pipe return `WouldBlock` instead of blocking. The other end of the pipe is not affected.
-fn set_nonblocking(pipe: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: `F_SETFL` takes an integer; `pipe` is borrowed, so it is open.
-    let code = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Waits until one of two pipes contains bytes or has been closed. Returns true if `requests` is one of them.
-fn wait_for(pipe: BorrowedFd<'_>, requests: BorrowedFd<'_>) -> io::Result<bool> {
-    let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut pipes = [entry(pipe), entry(requests)];
-    loop {
-        // SAFETY: `poll` writes to the entries of the array, which is on this stack, and receives their number.
-        let code = unsafe { libc::poll(pipes.as_mut_ptr(), pipes.len() as libc::nfds_t, -1) };
-        if code >= 0 {
-            return Ok(pipes[1].revents != 0);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+/// Waits until one of two pipes contains bytes or has been closed, or a signal has arrived. Returns true if `requests` contains
+/// bytes or has been closed.
+fn wait_for(pipe: &ChildStderr, requests: &PipeReader) -> io::Result<bool> {
+    let mut pipes = [Polled::read(pipe.as_fd()), Polled::read(requests.as_fd())];
+    poll(&mut pipes, None)?;
+    Ok(pipes[1].is_readable())
 }
 
 /// Writes to the standard error of this process. Errors are ignored, since they cannot be reported.
@@ -331,6 +337,7 @@ mod tests {
         let fate = child.fate();
         child.end();
         assert!(child.output.lock().is_over && lock(&child.forwarder).is_none(), "the thread has been joined");
+        assert!(lock(&child.requests).is_none(), "the pipe has been closed");
         fate
     }
 

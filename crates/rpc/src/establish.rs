@@ -77,7 +77,7 @@ pub(crate) fn connect(
         let count = match read(&socket, peer, deadline, &mut bytes) {
             Ok(count) => count,
             Err(error) if child.is_some() => return Err(explained(error, child.as_deref())),
-            Err(error) => return Err(unanswered(error, &opening, peer)),
+            Err(error) => return Err(unanswered(error, &opening, peer, wait)),
         };
         if let Some(opened) = opening.receive(&bytes[..count])? {
             return Ok(Connection::new(socket, opened, child));
@@ -93,14 +93,19 @@ fn explained(error: Error, child: Option<&ChildProcess>) -> Error {
     }
 }
 
-/// Returns the error of a client whose server has not answered. `error` is the error of the transport.
-fn unanswered(error: Error, opening: &ClientOpening, peer: &str) -> Error {
+/// Returns the error of a client whose server has not answered. `error` is the error of the transport, and `wait` is the time limit.
+fn unanswered(error: Error, opening: &ClientOpening, peer: &str, wait: Duration) -> Error {
     match opening.position() {
         _ if error.kind() == "ConnectionError" => opening.disconnected(&error),
         Some(place) if error.kind() == "TimeoutError" => error!(
             "TimeoutError",
             "{peer}: the server is serving other clients, and this client is at position {place} of its queue: wait longer (`timeout=`)"
         ),
+        None if error.kind() == "TimeoutError" => {
+            // Rounded, because connecting has taken some of the time.
+            let seconds = (wait.as_secs_f64() * 100.0).round() / 100.0;
+            error!("TimeoutError", "{peer}: no answer within {seconds} seconds (`timeout=`)")
+        }
         _ => error,
     }
 }

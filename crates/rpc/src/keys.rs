@@ -12,7 +12,7 @@ use anyfn_protocol::key::check_name;
 pub use anyfn_protocol::key::{Key, Secret};
 use serde_json::Value;
 
-use crate::policy::{Policy, SECONDS_MAX, number};
+use crate::policy::{Policy, SECONDS_MAX, number, unknown_grant};
 
 /// Minimum memory limit of a session process, in bytes. No program can start with less.
 const PROCESS_MIN: u64 = 16 << 20;
@@ -46,24 +46,36 @@ pub fn generate_key(name: &str) -> Result<Key> {
 /// Reads a key from a file. The file must contain only the key, and other users must have no access to it.
 ///
 /// # Errors
-/// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
-/// contains no key.
+/// Returns `FileNotFoundError` if the file does not exist, `OSError` if it cannot be read for another reason, `PermissionError` if
+/// other users may access it, and `ValueError` if it contains no key.
 pub fn read_key(path: &Path) -> Result<Key> {
     let text = read_private(path)?;
     text.parse().map_err(|error: Error| in_file(path, &error))
 }
 
+/// Parses a key that a program has passed as a string.
+pub(crate) fn parse_key(text: &str) -> Result<Key> {
+    text.parse::<Key>().map_err(|error| match text.contains(':') {
+        true => error,
+        false => {
+            let message =
+                format!("{}; the path of a file that contains a key is passed as `key_file=`", error.message());
+            Error::new(error.kind(), &message)
+        }
+    })
+}
+
 /// Creates a file that contains only `key`, to which other users have no access. An existing file is not changed.
 ///
 /// # Errors
-/// Returns `OSError` if the file exists or cannot be written.
+/// Returns `FileExistsError` if the file exists, and `OSError` if it cannot be written.
 pub fn create_key_file(path: &Path, key: &Key) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let shown = path.display();
     let mut file = match File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-            "OSError",
+            "FileExistsError",
             "cannot create `{shown}`: the file exists; specify another file, or delete this one if its key is no longer used"
         ),
         Err(error) => bail!("OSError", "cannot create `{shown}`: {error}"),
@@ -155,8 +167,8 @@ impl Keys {
     /// without the entries `functions` and `upload` may call no functions and upload nothing.
     ///
     /// # Errors
-    /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and a `ValueError` that
-    /// names the key and its wrong entry.
+    /// Returns `FileNotFoundError` if the file does not exist, `OSError` if it cannot be read for another reason, `PermissionError`
+    /// if other users may access it, and a `ValueError` that names the key and its wrong entry.
     pub fn read(path: &Path, policy: &Policy, limits: &Limits) -> Result<Keys> {
         let text = read_private(path)?;
         Keys::parse(&text, policy, limits).map_err(|error| in_file(path, &error))
@@ -169,7 +181,13 @@ impl Keys {
     pub fn parse(text: &str, policy: &Policy, limits: &Limits) -> Result<Keys> {
         let content: Value = match serde_json::from_str(text) {
             Ok(content) => content,
-            Err(error) => bail!("ValueError", "invalid JSON: {error}"),
+            Err(error) if text.trim_ascii_start().starts_with('{') => {
+                bail!("ValueError", "invalid JSON: {error}")
+            }
+            Err(error) => bail!(
+                "ValueError",
+                "expected a file of keys, got invalid JSON ({error}); use `--key-file` (in Python `key_file=`) for a single key"
+            ),
         };
         let keys = match &content {
             Value::Object(entries) if entries.len() == 1 => entries.get("keys").and_then(Value::as_object),
@@ -245,7 +263,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
     // A grant cannot change the name of its key.
     if name == "key" {
-        bail!("ValueError", "unknown grant `key`");
+        return Err(unknown_grant(name));
     }
     if !limits.set(name, value)? {
         *policy = Policy::from_json(policy, &serde_json::json!({ name: value }))?;
@@ -253,11 +271,21 @@ pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, va
     Ok(())
 }
 
+/// Quotes a path for a shell if it contains characters that a shell may interpret.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,@%:=".contains(&byte);
+    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 /// Reads a file that contains secrets. Returns an error if other users have access to the file.
 fn read_private(path: &Path) -> Result<String> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     let shown = path.display();
-    let failed = |error: std::io::Error| Error::new("OSError", &format!("cannot read `{shown}`: {error}"));
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot read `{shown}`: {error}");
+        Error::new(Error::from(error).kind(), &message)
+    };
     // Opening a named pipe would otherwise wait for its writer.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
     // These are the metadata of the opened file, not of the file that has this name by now.
@@ -265,13 +293,24 @@ fn read_private(path: &Path) -> Result<String> {
     if !metadata.is_file() {
         bail!("OSError", "cannot read `{shown}`: expected a regular file");
     }
+    // SAFETY: `geteuid` takes no arguments and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if ![0, user].contains(&metadata.uid()) {
+        bail!(
+            "PermissionError",
+            "`{shown}` contains secrets, but belongs to another user (uid {}), who may read and change it: create new keys \
+             in a file of your own: `anyfn rpc key -o FILE NAME`",
+            metadata.uid()
+        );
+    }
     if metadata.mode() & 0o077 != 0 {
         bail!(
             "PermissionError",
-            "`{shown}` contains secrets, but other users may read or write it (mode {:03o}): run `chmod 600 {shown}`; if \
+            "`{shown}` contains secrets, but other users may read or write it (mode {:03o}): run `chmod 600 {}`; if \
              another user could have read it, create new keys: `anyfn rpc key -o FILE NAME` creates a file that only you may \
              read",
-            metadata.mode() & 0o777
+            metadata.mode() & 0o777,
+            quoted(path)
         );
     }
     let mut text = String::new();
@@ -284,4 +323,40 @@ fn read_private(path: &Path) -> Result<String> {
 
 fn in_file(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), &format!("`{}`: {}", path.display(), error.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_a_shell() {
+        assert_eq!(quoted(Path::new("/home/alice/board-1.key")), "/home/alice/board-1.key");
+        assert_eq!(quoted(Path::new("my key")), "'my key'");
+        assert_eq!(quoted(Path::new("alice's")), "'alice'\\''s'");
+    }
+
+    #[test]
+    fn a_path_in_place_of_a_key_is_recognised() {
+        let error = parse_key("alice.key").unwrap_err();
+        assert!(error.message().contains("`key_file=`"), "{}", error.message());
+        let error = parse_key("alice:x").unwrap_err();
+        assert!(!error.message().contains("key_file"), "{}", error.message());
+        let error = Keys::parse("alice:secret\n", &Policy::closed(), &Limits::DEFAULT).unwrap_err();
+        assert!(
+            error.message().contains("`--key-file`") && !error.message().contains("secret"),
+            "{}",
+            error.message()
+        );
+    }
+
+    #[test]
+    fn an_unknown_grant_lists_the_limits() {
+        let (mut policy, mut limits) = (Policy::closed(), Limits::DEFAULT);
+        let error = set_grant(&mut policy, &mut limits, "handels", &serde_json::json!(1)).unwrap_err();
+        for name in crate::policy::LIMITS {
+            assert!(error.message().contains(name), "{}", error.message());
+            set_grant(&mut policy, &mut limits, name, &serde_json::json!(PROCESS_MIN)).unwrap();
+        }
+    }
 }

@@ -12,9 +12,11 @@ extern crate anyfn_loader as _;
 mod child;
 mod connection;
 mod establish;
+mod fork;
 mod given;
 pub mod keys;
 pub mod policy;
+mod poll;
 mod polling;
 mod processor;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! Permissions and limits of a session.
 
-use anyfn::{Result, bail};
+use anyfn::{Device, Error, Result, bail, error};
 use anyfn_protocol::SessionLimits;
 use anyfn_protocol::services::Denied;
 use serde_json::{Value, json};
@@ -149,7 +149,10 @@ impl Policy {
                 other => bail!("ValueError", "`upload`: expected true or false, got `{other}`"),
             },
             "devices" => {
-                self.devices = checked(name, texts()?, "a device such as `cpu` or `cuda:1`, or `*`", is_device)?
+                let devices = checked(name, texts()?, "a device such as `cpu` or `cuda:1`, or `*`", is_device)?;
+                let devices: Result<Vec<_>> =
+                    devices.iter().map(|device| canonical_device(name, device)).collect();
+                self.devices = devices?;
             }
             "handles" => self.handles = small()?,
             "memory_bytes" => self.memory_bytes = number(0, u64::MAX)?,
@@ -158,7 +161,7 @@ impl Policy {
             "calls" => self.calls = small()?,
             "call_seconds" => self.call_seconds = number(0, SECONDS_MAX)?,
             "idle_seconds" => self.idle_seconds = number(0, SECONDS_MAX)?,
-            other => bail!("ValueError", "unknown grant `{other}`"),
+            other => return Err(unknown_grant(other)),
         }
         Ok(())
     }
@@ -241,9 +244,60 @@ fn is_device(text: &str) -> bool {
             && number.parse::<u32>().is_ok()
 }
 
+/// Returns the name of a device, or of a kind of devices, as [`Policy::allows_device`] compares it, such as `cuda` for `gpu`. `name`
+/// is the name of the entry in error messages.
+fn canonical_device(name: &str, text: &str) -> Result<String> {
+    if text == "*" {
+        return Ok(text.into());
+    }
+    let device = text.parse::<Device>();
+    let device = device.map_err(|error| error!(error.kind(), "`{name}`: {}", error.message()))?.to_string();
+    match device.split_once(':') {
+        Some((kind, _)) if !text.contains(':') => Ok(kind.into()),
+        _ => Ok(device),
+    }
+}
+
+/// Names of the limits of a session, in [`Policy`] and in [`Limits`](crate::keys::Limits).
+pub(crate) const LIMITS: [&str; 13] = [
+    "sessions",
+    "seconds",
+    "idle_seconds",
+    "call_seconds",
+    "cpu_seconds",
+    "process_bytes",
+    "memory_bytes",
+    "store_bytes",
+    "message_bytes",
+    "file_bytes",
+    "files",
+    "calls",
+    "handles",
+];
+
+/// Returns the error for a grant of an unknown name, which lists the known ones.
+pub(crate) fn unknown_grant(name: &str) -> Error {
+    let limits = LIMITS.join(", ");
+    error!(
+        "ValueError",
+        "unknown grant `{name}`: expected one of the limits {limits}, or functions, upload or devices"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_those_that_exist() {
+        let closed = Policy::closed();
+        let policy = |devices: &[&str]| Policy::from_json(&closed, &json!({ "devices": devices }));
+        let granted = policy(&["gpu", "rocm:1", "*"]).unwrap();
+        assert_eq!(granted.devices, ["cuda", "rocm:1", "*"]);
+        assert_eq!(Policy::from_json(&closed, &granted.to_json()).unwrap(), granted);
+        let error = policy(&["cpu", "gpuu"]).unwrap_err();
+        assert!(error.message().starts_with("`devices`: unknown device `gpuu`"), "{}", error.message());
+    }
 
     #[test]
     fn missing_grants_are_named() {

@@ -18,8 +18,9 @@ use anyfn_protocol::endpoint::{Target, Transfer};
 use crate::child::ChildProcess;
 use crate::connection::{Connection, with_timeout};
 use crate::establish::{self, Arrival};
+use crate::fork::Owner;
 use crate::given::{self, PARENT, SOCKETS};
-use crate::keys::{Key, read_key};
+use crate::keys::{Key, parse_key, read_key};
 use crate::policy::{Policy, SECONDS_MAX};
 use crate::service::own_folder;
 use crate::socket::Socket;
@@ -53,6 +54,10 @@ impl Drop for Child {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // A process that is forked from the session's owner must not end the session when it drops what it has inherited.
+        if self.connection.is_inherited() {
+            return;
+        }
         // The remaining proxies keep the connection open, since they can still be called although the session object is
         // unreachable: only the last of them ends it.
         if Arc::strong_count(self.connection.endpoint()) == 1 || self.child.is_some() {
@@ -74,11 +79,18 @@ impl Session {
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match described(self.connection.endpoint(), &self.ask(code::GLOBAL, (name,))?)? {
             Some(function) => Ok(function),
-            None => bail!(
-                "ValueError",
-                "{}: no function is named {name:?}; `function_names()` lists the functions of the session",
-                self.peer
-            ),
+            None => {
+                let hint = if self.child.is_some() {
+                    ", and `rpc.spawn(imports=[..])` imports modules that register functions"
+                } else {
+                    ""
+                };
+                bail!(
+                    "ValueError",
+                    "{}: no function is named {name:?}; `function_names()` lists the functions of the session{hint}",
+                    self.peer
+                )
+            }
         }
     }
 
@@ -214,7 +226,7 @@ fn seconds(name: &str, seconds: f64) -> Result<Duration> {
 fn key_of_client(key: Option<&str>, file: Option<&str>) -> Result<Option<Key>> {
     match (key, file) {
         (Some(_), Some(_)) => bail!("ValueError", "expected `key` or `key_file`, got both"),
-        (Some(key), None) => key.parse().map(Some),
+        (Some(key), None) => parse_key(key).map(Some),
         (None, Some(file)) => read_key(Path::new(file)).map(Some),
         (None, None) => Ok(None),
     }
@@ -239,7 +251,7 @@ fn connect(
         bail!("ValueError", "`port`: expected a number from 1 to 65535, got 0");
     }
     let key = key_of_client(key, key_file)?;
-    let peer = format!("{host}:{port}");
+    let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let deadline = Instant::now() + wait;
     let addresses = match (host, port).to_socket_addrs() {
         Ok(addresses) => addresses,
@@ -292,8 +304,8 @@ fn local() -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
 }
 
-/// Folder that is removed with its content when this value is dropped.
-struct Folder(PathBuf);
+/// Folder that is removed with its content when this value is dropped by the process that has created it.
+struct Folder(PathBuf, Owner);
 
 impl Folder {
     fn new() -> Result<Folder> {
@@ -302,7 +314,7 @@ impl Folder {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("anyfn-rpc-{}-{number}", std::process::id()));
             match own_folder(&path) {
-                Ok(()) => return Ok(Folder(path)),
+                Ok(()) => return Ok(Folder(path, Owner::this_process())),
                 // A killed process that had the same process id left this folder behind.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
                 Err(error) => {
@@ -319,7 +331,9 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if self.1.is_here() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }
 
@@ -351,7 +365,8 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     let sockets = given::sockets([there.as_fd()])
         .map_err(|why| error!("OSError", "cannot pass a socket to the process: {why}"))?;
     child.env(PARENT, std::process::id().to_string()).env(SOCKETS, sockets).env(FOLDER, &folder.0);
-    let prepare = move || take_place(number);
+    let is_main = is_main_thread();
+    let prepare = move || take_place(number, is_main);
     // SAFETY: between `fork` and `exec`, `take_place` only makes system calls: it allocates nothing and takes no lock.
     unsafe { child.pre_exec(prepare) };
     let child = match ChildProcess::start(&mut child) {
@@ -364,11 +379,22 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 
-/// Moves `socket` to file descriptor 3 of a child process, and makes the child end with its parent. Runs in
-/// the child before it executes its program.
-fn take_place(socket: i32) -> std::io::Result<()> {
-    // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+/// Returns true on the main thread, which exists as long as the process.
+fn is_main_thread() -> bool {
+    // SAFETY: `gettid` takes no arguments. C libraries before glibc 2.30 have no function for it.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    u32::try_from(thread).is_ok_and(|thread| thread == std::process::id())
+}
+
+/// Moves `socket` to file descriptor 3 of a child process. If the main thread starts the child, also makes the child end with its
+/// parent. Runs in the child before it executes its program.
+fn take_place(socket: i32, is_main_thread: bool) -> std::io::Result<()> {
+    // The kernel sends the signal when the thread ends that has started the process. The child of another thread, which may end
+    // before the session, ends when it finds its socket closed.
+    if is_main_thread {
+        // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    }
     let code = if socket == 3 {
         // SAFETY: `F_SETFD` takes an integer.
         unsafe { libc::fcntl(3, libc::F_SETFD, 0) }

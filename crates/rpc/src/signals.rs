@@ -32,12 +32,21 @@ pub(crate) fn describe(signal: c_int) -> String {
     }
 }
 
-/// Blocks all signals on this thread, so that they are handled on other threads of the program.
+/// Signals that a fault of a thread itself raises. Blocking them would end the process without its handlers.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP];
+
+/// Blocks signals on this thread, so that they are handled on other threads of the program. Signals that a fault of the thread
+/// itself raises are not blocked.
 pub(crate) fn block_all() {
     // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `all` is on this stack and not borrowed.
     unsafe { libc::sigfillset(&raw mut all) };
+    for signal in FAULTS {
+        // SAFETY: `sigfillset` has initialised `all`, which is on this stack and not borrowed.
+        unsafe { libc::sigdelset(&raw mut all, signal) };
+    }
     // SAFETY: `all` is only read; with a null pointer the old set is not returned.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }

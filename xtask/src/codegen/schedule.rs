@@ -285,7 +285,7 @@ mod tests {
         let copy = step(
             "/// Copies `x`.\nfn copy(block: Block, r#loop: Loop, scope: Text = \"local\") -> Block = a::b;",
         );
-        let expected = "    def copy(self, block: str, loop: Var, scope: str = \"local\") -> str:";
+        let expected = "    def copy(self, block: _BlockName, loop: Var, scope: str = \"local\") -> str:";
         assert_eq!(declaration(&copy).unwrap(), expected);
         assert_eq!(
             copy.docstring(),
@@ -312,7 +312,8 @@ mod tests {
     #[test]
     fn loops_may_be_separate_arguments() {
         let all = step("/// Moves loops.\n/// Twice.\nfn all(block: Block, loops: Loops) = f;");
-        let expected = "    def all(self, block: str, loops: Union[Var, Sequence[Var]], *more: Var) -> None:";
+        let expected =
+            "    def all(self, block: _BlockName, loops: Union[Var, Sequence[Var]], *more: Var) -> None:";
         assert_eq!(declaration(&all).unwrap(), expected);
         let expected = format!(
             "{expected}\n        \"\"\"Moves loops.\n        Twice.\n\n        The loops are a list, \

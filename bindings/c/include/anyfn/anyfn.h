@@ -272,7 +272,7 @@ static inline const char* anyfn_type_word(int32_t type_index) {
     case kTVMFFIBytes:
       return "bytes";
     case kTVMFFIBigInt:
-      return "int";
+      return "int of more than 64 bits";
     case kTVMFFIArray:
       return "Array";
     case kTVMFFIList:
@@ -359,7 +359,8 @@ ANYFN_MUST_USE static inline int anyfn_check_arg(int32_t num_args, int32_t i) {
   if (i >= 0 && i < num_args) {
     return 0;
   }
-  (void)anyfn_raise("TypeError", "Missing argument #%d. Got %d arguments", (int)i, (int)num_args);
+  (void)anyfn_raise("TypeError", "Missing argument #%d. Got %d argument%s", (int)i, (int)num_args,
+                     num_args == 1 ? "" : "s");
   return -1;
 }
 

@@ -684,14 +684,14 @@ struct TVMFFITypeInfo {
 /** Flag: a `const AnyfnFunctionExt*` directly follows the `TVMFFIFunctionCell` of this Function. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_EXT (UINT32_C(1) << UINT32_C(8))
 
+/** Flag: the memory of this Tensor must not be written. */
+#define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
+
 /** Flag: calls of this Function from Python release the interpreter lock, whatever the function declares. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_RELEASES (UINT32_C(1) << UINT32_C(10))
 
 /** Flag: calls of this Function from Python keep the interpreter lock, whatever the function declares. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_KEEPS (UINT32_C(1) << UINT32_C(11))
-
-/** Flag: the memory of this Tensor must not be written. */
-#define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
 
 /**
  * Flag in the second 32-bit word of a `TVMFFIAny` that holds a `DLTensor*`: the memory of the tensor must not

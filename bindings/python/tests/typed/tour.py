@@ -65,6 +65,28 @@ greeting: str = greet(name="you")
 four: int = tour_plain(3)
 tripled: float = anyfn.register_func("tour.tripled", lambda: 3.0, override=True)()
 
+
+# Lists, dicts and tuples are returned as containers.
+@anyfn.register_func("tour.squares", override=True)
+def squares(n: int) -> "list[int]":
+    return [i * i for i in range(n)]
+
+
+@anyfn.register_func
+def tour_sizes(names: "list[str]") -> "dict[str, int]":
+    return {name: len(name) for name in names}
+
+
+def two_values() -> "tuple[int, str]":
+    return 1, "x"
+
+
+squared: Array[int] = squares(3)
+sizes: Map[str, int] = tour_sizes(["a"])
+returned: Array[Any] = anyfn.register_func("tour.two_values", two_values, override=True)()
+assert list(squared) == [0, 1, 4] and sizes["a"] == 1 and list(returned) == [1, "x"]
+anyfn.remove_global_func("tour_sizes")
+
 # --- Looking up and calling ------------------------------------------------------------------------------------------
 
 found: PackedFunc = anyfn.get_global_func("tour.greet")
@@ -323,6 +345,10 @@ result = np.empty(4, "float32")
 compiled["double"](np.ones(4, "float32"), result)
 read_back: Union[tir.PrimFunc, tir.IRModule] = tir.parse(str(function))
 tir.interpret(function, np.zeros(4, "float32"), np.zeros(4, "float32"))
+stages: tir.Schedule = tir.Schedule(tir.IRModule({"double": function}))
+outermost: tir.Var = stages.get_loops(doubled)[0]
+stages.parallel(outermost)
+reducing: tir.IterVar = te.reduce_axis(4)
 axis: tir.Var = tir.var("i")
 sum_of_two: tir.PrimExpr = axis + 1
 with tir.Analyzer() as known:
@@ -412,10 +438,11 @@ def unchanged_all(module: tir.IRModule) -> tir.IRModule:
 passes: transform.Pipeline = transform.Sequential([unchanged, unchanged_all], name="tour")
 passes.append(transform.get("vectorize"))
 passes.insert_before("all", transform.as_pass(transform.default_pipeline()))
-passes.print_after(["tour"], to=lambda title, text: None)
+passes.print_after(["vectorize"], to=lambda title, text: None)
 after_passes: tir.PrimFunc = passes(function)
 assert list(passes.names()) == ["unchanged", "default", "all", "vectorize"] and "vectorize" in transform.names()
 assert anyfn.build(function, pipeline=[*passes.passes()], passes=[unchanged])["double"] is not None
+assert anyfn.build(function, passes=unchanged)["double"] is not None
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 

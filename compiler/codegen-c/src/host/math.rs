@@ -2,9 +2,9 @@
 //! vectors.
 
 use anyfn::{DType, Result};
-use anyfn_ir::ops::MATH_OF_TWO;
+use anyfn_ir::ops::math_arity;
 
-use crate::family::{Body, MATH, int_of};
+use crate::family::{Body, int_of};
 use crate::host::{Host, c_type};
 
 /// Returns an expression that calls a mathematical function of the C library or the prelude.
@@ -53,12 +53,13 @@ impl Body<'_, Host> {
             return Ok(Some(function));
         }
         let c_name = if c_type(element)? == "float" { format!("{name}f") } else { name.to_owned() };
-        let (params, value) = match name {
-            "rsqrt" => (1, "1 / x[i]".to_owned()),
-            "sigmoid" => (1, format!("anyfn_{c_name}(x[i])")),
-            _ if MATH.contains(&name) => (1, format!("{c_name}(x[i])")),
-            _ if MATH_OF_TWO.contains(&name) => (2, format!("{c_name}(x[i], y[i])")),
-            _ => return Ok(None),
+        // The C library lacks `rsqrt` and `sigmoid`.
+        let (params, value) = match (name, math_arity(name)) {
+            ("rsqrt", _) => (1, "1 / x[i]".to_owned()),
+            ("sigmoid", _) => (1, format!("anyfn_{c_name}(x[i])")),
+            (_, Some(1)) => (1, format!("{c_name}(x[i])")),
+            (_, Some(_)) => (2, format!("{c_name}(x[i], y[i])")),
+            (_, None) => return Ok(None),
         };
         let mut params = vec![format!("{vector} x"), format!("{vector} y")][..params].join(", ");
         let mut before = String::new();

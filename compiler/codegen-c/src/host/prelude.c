@@ -149,7 +149,7 @@ static const anyfn_tensor* anyfn_get_tensor(const char* where, const anyfn_value
     return 0;
   }
   if (ANYFN_UNLIKELY(t->ndim != ndim)) {
-    anyfn_fail("ValueError", "%s: expected %d dimensions but got %d", where, ndim, t->ndim);
+    anyfn_fail("ValueError", "%s: expected %d dimension%s but got %d", where, ndim, ndim == 1 ? "" : "s", t->ndim);
     return 0;
   }
   if (ANYFN_UNLIKELY(t->code != code || t->bits != bits || t->lanes != 1)) {

@@ -7,7 +7,7 @@ use anyfn_ir::expr::{Expr, Range};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
-use anyfn_ir::{make, ops, size};
+use anyfn_ir::{make, ops, size, words};
 
 /// Creates a compact buffer with the memory scope `global`, `shared` or `local`.
 #[register("tir.decl_buffer")]
@@ -32,8 +32,8 @@ fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand
         return ops::load(&buffer, begins).map(Ref::into_object);
     }
     if begins.len() != buffer.shape.len() {
-        let (ndim, got) = (buffer.shape.len(), begins.len());
-        bail!("IndexError", "`{}` has {ndim} dimensions but got {got} indices", buffer.name);
+        let (has, got) = (words::dimensions(buffer.shape.len()), words::indices(begins.len()));
+        bail!("IndexError", "`{}` has {has} but got {got}", buffer.name);
     }
     let mut region = Vec::new();
     for (min, end) in begins.iter().zip(ends) {

@@ -11,6 +11,7 @@ use crate::expr::{
     ProducerLoad, Ramp, Select, StringImm, Var, is_unsigned_64,
 };
 use crate::kind::{ExprKind, as_int};
+use crate::words;
 
 /// Data type of addresses and strings.
 pub const HANDLE: DType = DType::new(kDLOpaqueHandle, 64, 1);
@@ -618,7 +619,8 @@ pub fn produce(producer: &Ref<DataProducer>, name: &str, indices: Array<Expr>) -
 /// access.
 pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> Result<u16> {
     if indices.len() != ndim {
-        bail!("IndexError", "`{name}` has {ndim} dimensions but got {} indices", indices.len());
+        let (has, got) = (words::dimensions(ndim), words::indices(indices.len()));
+        bail!("IndexError", "`{name}` has {has} but got {got}");
     }
     let mut lanes = 1;
     for (place, index) in indices.iter().enumerate() {

@@ -150,7 +150,11 @@ fn data_types() {
     assert_eq!(unsafe { TVMFFIDataTypeToString(&dtype, &mut out) }, 0);
     assert_eq!(value(out).get::<&str>().unwrap(), "float32x4");
     let code = unsafe { TVMFFIDataTypeFromString(&bytes("what"), &mut dtype) };
-    expect(code, "ValueError", "unknown dtype `what`");
+    expect(
+        code,
+        "ValueError",
+        "unknown dtype `what`; expected a name such as `float32`, `int8`, `bool` or `float32x4`",
+    );
     expect_null(
         unsafe { TVMFFIDataTypeFromString(ptr::null(), &mut dtype) },
         "TVMFFIDataTypeFromString",

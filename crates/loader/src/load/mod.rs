@@ -32,25 +32,43 @@ use crate::object::OwnModule;
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
     let name = Path::new(path).file_name().map_or("", |name| name.to_str().unwrap_or_default());
     // The version of a shared library, as in `libm.so.6`, is not an extension.
-    let is_version = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_version = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_digit())
+            && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    };
     let name = match name.split_once(".so.") {
-        Some((stem, version)) if is_version(version) => &name[..stem.len() + ".so".len()],
+        Some((stem, version)) if !stem.is_empty() && is_version(version) => &name[..stem.len() + ".so".len()],
         _ => name,
     };
     let format = match name.rsplit_once('.') {
         Some((_, "dll" | "dylib" | "dso")) => "so",
         Some((_, format)) if !format.is_empty() => format,
-        _ => anyfn::bail!(
-            "RuntimeError",
-            "cannot load the module `{path}`: its file name has no extension, which selects the loader"
-        ),
+        _ => {
+            let library = format!("{path}.so");
+            let mut reason = "its file name has no extension, which selects the loader".to_owned();
+            if Path::new(path).is_dir() {
+                reason = "it is a directory".to_owned();
+            } else if Path::new(&library).is_file() {
+                reason += &format!("; did you mean `{library}`?");
+            }
+            anyfn::bail!("RuntimeError", "cannot load the module `{path}`: {reason}");
+        }
     };
     let loader = format!("ffi.Module.load_from_file.{format}");
     let Some(load) = registry::find(&loader) else {
+        let compiled = |compiler: &str| {
+            let library = Path::new(path).with_extension("so");
+            format!("Compile it first, as with `{compiler} -shared -fPIC {path} -o {}`", library.display())
+        };
+        let hint = match format {
+            _ if Path::new(path).is_dir() => "It is a directory".to_owned(),
+            "c" => compiled("cc"),
+            "cc" | "cpp" | "cxx" => compiled("c++"),
+            _ => "Load the library that registers it first, or give the file its right extension".to_owned(),
+        };
         anyfn::bail!(
             "RuntimeError",
-            "Loader for `.{format}` files is not registered, resolved to ({loader}) in the global registry. Load the \
-             library that registers it first, or give the file its right extension"
+            "Loader for `.{format}` files is not registered, resolved to ({loader}) in the global registry. {hint}"
         );
     };
     load.call((path, format))

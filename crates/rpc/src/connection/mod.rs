@@ -22,6 +22,7 @@ use anyfn_protocol::endpoint::{Driver, Endpoint, Incoming, Interrupt, Step};
 use anyfn_protocol::opening::Opened;
 
 use crate::child::ChildProcess;
+use crate::fork::Owner;
 use crate::polling::Polling;
 use crate::socket::{LOOK, Socket};
 
@@ -46,6 +47,8 @@ struct Line {
     awake: Condvar,
     /// Process at the other end, if this process has started it.
     child: Option<Arc<ChildProcess>>,
+    /// Process that has opened the session. Processes that are forked from it share the socket, which they must not use.
+    owner: Owner,
 }
 
 /// State of the waiting thread that currently reads from the socket on behalf of all waiting threads.
@@ -116,6 +119,7 @@ impl Connection {
             dozing: AtomicBool::new(false),
             awake: Condvar::new(),
             child,
+            owner: Owner::this_process(),
         });
         Connection { endpoint: opened.with_driver(line.clone()), line }
     }
@@ -130,6 +134,11 @@ impl Connection {
         self.endpoint.ended()
     }
 
+    /// Returns true if this process was forked from the process that has opened the session, to which the session belongs.
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.line.owner.is_here()
+    }
+
     /// Sends a `Bye` message and ends the session.
     pub(crate) fn close(&self) {
         self.endpoint.close();
@@ -138,11 +147,14 @@ impl Connection {
 
 impl Driver for Line {
     fn write(&self, endpoint: &Endpoint, first: &[u8], second: &[u8]) -> Result<()> {
+        if !self.owner.is_here() {
+            return Err(inherited(endpoint));
+        }
         self.write_all(endpoint, first, second)
     }
 
     fn can_write(&self) -> bool {
-        self.socket.has_room()
+        self.owner.is_here() && self.socket.has_room()
     }
 
     fn deadline(&self) -> Option<Duration> {
@@ -155,7 +167,9 @@ impl Driver for Line {
 
     fn ended(&self) {
         self.awake.notify_all();
-        self.socket.shut_down();
+        if self.owner.is_here() {
+            self.socket.shut_down();
+        }
     }
 
     /// Waits for the result of the call `id`. If `id` is [`ROOT`](anyfn_protocol::endpoint::ROOT), runs incoming calls until the
@@ -247,9 +261,26 @@ impl Driver for Line {
 #[cold]
 fn given_up(origin: Instant, deadline: Option<Duration>) -> Option<Error> {
     if deadline.is_some_and(|deadline| origin.elapsed() >= deadline) {
-        return Some(error!("TimeoutError", "no result within the time allowed"));
+        let limit = DEADLINE.get().unwrap_or_default().as_secs_f64();
+        return Some(error!("TimeoutError", "no result within the time limit of {limit} seconds"));
     }
     check_signals().err()
+}
+
+/// Returns the error of a process that uses a session which it has inherited.
+#[cold]
+fn inherited(endpoint: &Endpoint) -> Error {
+    let peer = endpoint.peer();
+    error!(
+        "ConnectionError",
+        "{peer}: the session belongs to the process from which this one was forked: open another session"
+    )
+}
+
+/// Returns true if an error means that the peer has closed the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 fn text_of(error: &io::Error) -> String {
@@ -263,10 +294,13 @@ fn text_of(error: &io::Error) -> String {
 }
 
 impl Line {
-    /// Converts an error of the socket to the error that ends the session. It describes how a child process has ended.
+    /// Converts an error of the socket to the error that ends the session. It describes how a child process has ended, or names the
+    /// log of the server.
     #[cold]
     fn failed(&self, endpoint: &Endpoint, error: &io::Error) -> Error {
-        let error = error!("ConnectionError", "{}: {}", endpoint.peer(), text_of(error));
+        let is_of_server = self.child.is_none() && !endpoint.is_server() && is_closed(error);
+        let hint = if is_of_server { "; the log of the server states the reason" } else { "" };
+        let error = error!("ConnectionError", "{}: {}{hint}", endpoint.peer(), text_of(error));
         let Some(child) = &self.child else { return error };
         // Another thread may already have ended the session, with such a description.
         endpoint.ended().unwrap_or_else(|| child.explain(&error))

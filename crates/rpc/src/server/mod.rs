@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use anyfn::{Result, bail, error};
 
+use crate::fork::Owner;
+
 pub use access::Access;
 pub use audit::Log;
 pub use child::{Admission, Control, Turn};
@@ -49,6 +51,8 @@ pub struct Server {
     stop: Arc<OwnedFd>,
     sessions: Arc<Mutex<Vec<SessionInfo>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Process that has started the server. Processes that are forked from it do not have the thread.
+    owner: Owner,
 }
 
 impl Server {
@@ -82,7 +86,7 @@ impl Server {
         listener.try_worker()?;
         let thread =
             std::thread::Builder::new().name("anyfn-rpc-listen".into()).spawn(|| listener.run()).map_err(os)?;
-        Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)) })
+        Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)), owner: Owner::this_process() })
     }
 
     /// Returns the address on which the server listens.
@@ -101,8 +105,11 @@ impl Server {
     }
 
     /// Ends all sessions and the server. Returns after their processes have ended and their folders have been
-    /// removed. Repeated calls have no effect.
+    /// removed. Repeated calls have no effect, nor do calls in a process that is forked from the one that has started the server.
     pub fn stop(&self) {
+        if !self.owner.is_here() {
+            return;
+        }
         sys::signal_event(self.stop.as_fd());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
@@ -113,6 +120,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
+        self.owner.forget_thread(&mut self.thread);
     }
 }
 

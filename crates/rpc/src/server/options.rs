@@ -10,7 +10,7 @@ use super::access::Access;
 use super::audit::Log;
 use super::config::ServerConfig;
 use super::sandbox::Isolation;
-use crate::keys::{Key, Keys, Limits, set_grant};
+use crate::keys::{Key, Keys, Limits, parse_key, set_grant};
 use crate::policy::Policy;
 
 impl ServerConfig {
@@ -59,7 +59,7 @@ impl ServerConfig {
                 }
                 // The message does not repeat a wrong key.
                 "key" => match value.as_str() {
-                    Some(text) => key = Some(text.parse()?),
+                    Some(text) => key = Some(parse_key(text)?),
                     None => bail!("ValueError", "option `key`: expected a string"),
                 },
                 "grant" => {

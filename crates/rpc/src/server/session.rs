@@ -13,6 +13,7 @@ use super::output::Output;
 use super::spawn::CANNOT_START;
 use super::sys::{self, Ended};
 use crate::keys::{Limits, Secret};
+use crate::signals;
 
 /// Maximum number of log lines that a session may write in a burst, and per second on average.
 const LINES: f64 = 100.0;
@@ -207,7 +208,10 @@ impl Session {
             let used_up = signal == libc::SIGXCPU || signal == libc::SIGKILL && ended.cpu >= limit;
             return match signal {
                 _ if used_up => "the process used more processor time than its key allows".into(),
-                _ => format!("the process was ended by signal {signal} ({})", signal_name(signal)),
+                _ => {
+                    let (signal, why) = (signals::describe(signal), why_signalled(signal));
+                    format!("the process was ended by {signal}{why}")
+                }
             };
         }
         match libc::WEXITSTATUS(status) {
@@ -220,16 +224,11 @@ impl Session {
     }
 }
 
-fn signal_name(signal: libc::c_int) -> &'static str {
+/// Returns the probable reason for a signal, as the end of a message.
+fn why_signalled(signal: libc::c_int) -> &'static str {
     match signal {
-        libc::SIGSEGV => "segmentation fault",
-        libc::SIGBUS => "bus error",
-        libc::SIGABRT => "abort, possibly because memory ran out",
-        libc::SIGFPE => "an arithmetic error, such as a division by zero",
-        libc::SIGILL => "illegal instruction",
-        libc::SIGKILL => "kill",
-        libc::SIGTERM => "termination",
-        libc::SIGXFSZ => "a file larger than its key allows",
-        _ => "see `kill -l`",
+        libc::SIGABRT => "; possibly because memory ran out",
+        libc::SIGXFSZ => "; it wrote a file larger than its key allows",
+        _ => "",
     }
 }

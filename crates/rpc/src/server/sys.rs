@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
+
+use crate::poll::set_nonblocking;
+pub(crate) use crate::poll::{Polled, poll};
 
 /// Converts the result of a system call: -1 becomes the error in `errno`.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
@@ -183,8 +186,7 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
     // SAFETY: `pipe2` has just created both, and only this array contains their numbers.
     let (reader, writer) = unsafe { owned_pair(fds) }?;
-    // SAFETY: `F_SETFL` takes an integer; the descriptor is open as long as `reader` lives.
-    check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    set_nonblocking(reader.as_fd())?;
     Ok((reader, writer))
 }
 
@@ -199,55 +201,6 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     let codes = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
-}
-
-/// Entry of a [`poll`] call: a descriptor, the requested events, and the events that have occurred.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(crate) struct Polled(libc::pollfd);
-
-impl Polled {
-    /// Creates an entry that waits until the descriptor is readable.
-    pub(crate) fn read(fd: BorrowedFd<'_>) -> Polled {
-        Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 })
-    }
-
-    /// Creates an entry that waits until the peer has closed its end.
-    pub(crate) fn closed(fd: BorrowedFd<'_>) -> Polled {
-        Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 })
-    }
-
-    /// Returns true if reading from the descriptor would not block, which includes the end of the stream.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.0.revents != 0
-    }
-
-    /// Returns true if the peer has closed its end.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
-    }
-}
-
-/// Waits until an event occurs on a descriptor or `timeout` has passed. Without a timeout, waits
-/// indefinitely.
-pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<()> {
-    // Rounded up: a deadline must have passed when the call returns, or the caller would loop.
-    let milliseconds = match timeout {
-        None => -1,
-        Some(timeout) => c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX),
-    };
-    // SAFETY: `Polled` is a transparent `pollfd`; `poll` writes to as many of them as the slice has, which is borrowed mutably.
-    let result = unsafe { libc::poll(all.as_mut_ptr().cast(), all.len() as libc::nfds_t, milliseconds) };
-    match check(result) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            for one in all {
-                one.0.revents = 0;
-            }
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Sends a message over a channel without blocking.

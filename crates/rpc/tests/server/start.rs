@@ -110,7 +110,7 @@ fn files_of_keys() {
     }
     fs::remove_file(&path).unwrap();
     let message = Keys::read(&path, &Policy::closed(), &Limits::DEFAULT).unwrap_err();
-    assert_eq!(message.kind(), "OSError");
+    assert_eq!(message.kind(), "FileNotFoundError");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl FromArg for Target<'_> {
         let tensor = TensorView::from_arg(view)?;
         if tensor.is_read_only() {
             let text = "expected a writable tensor, but its memory is read-only";
-            return Err(Mismatch::new("ValueError", "DLTensor*".into(), text.into()));
+            return Err(Mismatch::invalid("DLTensor*".into(), text.into()));
         }
         Ok(Target(tensor))
     }

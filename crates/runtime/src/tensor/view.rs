@@ -122,9 +122,10 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     if count != Some(layout.count) {
         bail!(
             "ValueError",
-            "{} with {} elements cannot get the shape {}",
+            "{} with {} element{} cannot get the shape {}",
             layout.describe(),
             layout.count,
+            if layout.count == 1 { "" } else { "s" },
             show(shape)
         );
     }
