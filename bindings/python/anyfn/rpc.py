@@ -357,7 +357,7 @@ def connect(
     if port is None:
         import re
 
-        found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]+)", host)
+        found = re.fullmatch(r"(?:\[(.+)\]|([^:\[\]]+)):([0-9]+)", host)
         if found is None:
             raise ValueError(f"rpc.connect: expected a port, as in `connect({host!r}, 9190)`")
         host, port = found[1] or found[2], int(found[3])

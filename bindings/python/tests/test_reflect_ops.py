@@ -146,7 +146,7 @@ def test_unique_and_constant():
 
 
 def test_types_without_a_kind_say_so():
-    with pytest.raises(TypeError, match="_type_s_eq_hash_kind is not set for type `ops.Plain`.*@anyfn.object.*structural="):
+    with pytest.raises(TypeError, match="_type_s_eq_hash_kind is not set for type `ops.Plain`"):
         anyfn.structural_equal(Plain(1), Plain(1))
     with pytest.raises(TypeError, match="not supported for this type"):
         anyfn.structural_hash([1, anyfn.testing_object() if hasattr(anyfn, "testing_object") else Plain()])

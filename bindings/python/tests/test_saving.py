@@ -147,7 +147,7 @@ def test_a_million_deep():
 @pytest.mark.parametrize(
     "value, error, message",
     [
-        ([1, print], TypeError, r"Type `ffi.Function` does not support ToJSONGraph .*; a function cannot be saved, at root\[1\]$"),
+        ([1, print], TypeError, r"Type `ffi.Function` does not support ToJSONGraph .*, at root\[1\]$"),
         ({"a b": [1, {2: print}]}, TypeError, r'Function.*, at root\["a b"\]\[1\]\[2\]$'),
         (anyfn.Map({print: 1}), TypeError, r"Function.*, at root.keys\(\)\[0\]$"),
     ],

@@ -367,7 +367,7 @@ def test_refusals(stubs, tmp_path):
         (["module", text], "a text file"),
         (["registry", "--import", "no.such.module"], "cannot import no.such.module: No module named 'no'"),
         (["module", tmp_path / "none.so"], "there is no such file"),
-        (["module", tmp_path], "its file name has no extension"),
+        (["module", tmp_path], "it is a directory"),
         (["module", LIBRARY, "--runtime"], "require an output"),
         (["module", LIBRARY, "-o", tmp_path / "x.py"], "ends in .pyi"),
         (["module", LIBRARY, "-o", tmp_path / "a-b.pyi", "--runtime"], "Python cannot import a module named"),

@@ -408,11 +408,10 @@ impl<S: Sink> Saver<'_, S> {
                 self.sink.value(&data)?;
             }
             Made::Not => {
-                let key = info.key();
-                let hint = if key == "ffi.Function" { "; a function cannot be saved" } else { "" };
                 anyfn::bail!(
                     "TypeError",
-                    "Type `{key}` does not support ToJSONGraph (no native creator or __ffi_new__ type attr){hint}"
+                    "Type `{}` does not support ToJSONGraph (no native creator or __ffi_new__ type attr)",
+                    info.key()
                 );
             }
             Made::Fields => {

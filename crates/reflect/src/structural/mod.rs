@@ -94,10 +94,7 @@ fn unsupported(plan: &Plan) -> Error {
     let what = if plan.info.has_metadata() { "_type_s_eq_hash_kind" } else { "Type metadata" };
     Error::new(
         "TypeError",
-        &alloc::format!(
-            "{what} is not set for type `{key}`, so StructuralHash is not supported for this type; its definition sets \
-             it, as with `@anyfn.object(.., structural=\"tree\")`"
-        ),
+        &alloc::format!("{what} is not set for type `{key}`, so StructuralHash is not supported for this type"),
     )
 }
 
