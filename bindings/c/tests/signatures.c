@@ -66,6 +66,9 @@ static void check_mistake(Symbol signature, const char* expected) {
 }
 
 static void check_macros(void) {
+  TVMFFIAny none = anyfn_none();
+  check_text(__tvm_ffi__doc_rich, "First \"line\".\n\tSecond.");
+  CHECK(__tvm_ffi__doc_zero(NULL, NULL, 0, &none) == 0 && none.type_index == kTVMFFINone);
   check_text(__tvm_ffi__metadata_rich,
              "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"named_args\\\":{\\\"return\\\":[{\\\"type\\\":"
              "\\\"ffi.Array\\\",\\\"args\\\":[{\\\"type\\\":\\\"ffi.Map\\\",\\\"args\\\":[{\\\"type\\\":\\\"ffi.String\\\"},"

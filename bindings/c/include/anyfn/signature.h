@@ -54,6 +54,7 @@ typedef struct {
  * arguments. A semicolon must follow.
  */
 #define ANYFN_SIGNATURE(name, doc, result_type, ...)                                                           \
+  ANYFN_EXPORT(_doc_##name) { return anyfn_return_doc_(result, doc); }                                         \
   ANYFN_EXPORT(_metadata_##name) {                                                                             \
     static const AnyfnParameter parameters[] = {__VA_ARGS__};                                                  \
     return anyfn_return_signature(result, #name, doc, result_type, parameters,                                 \
@@ -63,10 +64,16 @@ typedef struct {
 
 /** Exports the signature of an exported function without arguments. A semicolon must follow. */
 #define ANYFN_SIGNATURE_0(name, doc, result_type)                                                              \
+  ANYFN_EXPORT(_doc_##name) { return anyfn_return_doc_(result, doc); }                                         \
   ANYFN_EXPORT(_metadata_##name) { return anyfn_return_signature(result, #name, doc, result_type, NULL, 0); }  \
   ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi__metadata_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny*)
 
 /* ---- Implementation ------------------------------------------------------------------------------------------ */
+
+/* Sets the result to the documentation of a function, or to None if there is none. */
+ANYFN_MUST_USE static inline int anyfn_return_doc_(TVMFFIAny* result, const char* doc) {
+  return doc[0] != '\0' ? anyfn_return_str(result, doc) : anyfn_return_none(result);
+}
 
 /* Text that grows. When memory runs out, `data` becomes NULL and stays so. */
 typedef struct {
