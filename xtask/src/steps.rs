@@ -71,7 +71,8 @@ const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 /// Test files that, like `test_peer*.py`, run in an environment with anyfn, the peer's package and JAX, to
 /// test them in one process.
-const BESIDE_PEER: [&str; 3] = ["test_beside.py", "test_dlpack_table.py", "test_producers.py"];
+const BESIDE_PEER: [&str; 4] =
+    ["test_beside.py", "test_dlpack_table.py", "test_producers.py", "test_python_package.py"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the Python package.
 const BUILD: &[&str] = &["library", "python package"];

@@ -50,6 +50,11 @@ def add_parser(commands: Any) -> None:
     kinds.add_argument("--rust", dest="kind", action="store_const", const="rust", help="plugin in Rust")
     kinds.add_argument("--c", dest="kind", action="store_const", const="c", help="plugin in C")
     kinds.add_argument("--cpp", dest="kind", action="store_const", const="cpp", help="plugin in C++; needs the package apache-tvm-ffi")
+    parser.add_argument(
+        "--python-package",
+        action="store_true",
+        help="make a Python package of the plugin in C or C++, whose wheels scikit-build-core builds",
+    )
     parser.add_argument("folder", metavar="DIR", help="folder to create; its name is that of the plugin")
 
 
@@ -61,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"`{name}` is not a valid plugin name: it begins with a lower-case letter, followed by such letters, digits, `_` and `-`")
     if folder.exists():
         raise ValueError(f"{folder} already exists")
+    if options.python_package and options.kind == "rust":
+        raise ValueError("--python-package makes packages of plugins in C and C++: use --c or --cpp")
     library = name.replace("-", "_")
+    is_cpp = options.kind == "cpp"
     values = {
         "@FILE@": _LIBRARIES[options.kind].replace("@NAME@", name).replace("@LIBRARY@", library),
         "@NAME@": name,
@@ -70,22 +78,33 @@ def run(options: argparse.Namespace) -> int:
         "@INCLUDE@": get_include(),
         "@COMMAND@": f"{shlex.quote(sys.executable)} -m anyfn",
         "@PYTHON@": shlex.quote(sys.executable),
+        "@LANGUAGE@": "CXX" if is_cpp else "C",
+        "@SOURCE@": f"{name}.cc" if is_cpp else f"{name}.c",
+        "@HEADERS@": (
+            '"tvm_ffi.config --includedir" "tvm_ffi.config --dlpack-includedir"' if is_cpp else '"anyfn config --includedir"'
+        ),
+        "@BUILD_NEEDS@": ', "apache-tvm-ffi"' if is_cpp else "",
+        "@PIP_NEEDS@": " apache-tvm-ffi" if is_cpp else "",
     }
 
     def filled(text: str) -> str:
-        return re.sub("@[A-Z]+@", lambda found: values[found[0]], text)
+        return re.sub("@[A-Z_]+@", lambda found: values[found[0]], text)
 
-    own = _templates() / options.kind
+    own = _templates() / ("python" if options.python_package else options.kind)
     files = {path.relative_to(own): path for path in own.rglob("*.in")}
-    files[Path("README.md.in")] = _templates() / "README.md.in"
+    if options.python_package:
+        files.update((Path("src") / path.name, path) for path in (_templates() / options.kind).glob("@NAME@.c*.in"))
+    else:
+        files[Path("README.md.in")] = _templates() / "README.md.in"
     folder.mkdir(parents=True)
     try:
         for inside, template in files.items():
             target = folder / filled(str(inside.with_suffix("")))
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(filled(template.read_text(encoding="utf-8")), encoding="utf-8")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    print(f"created {folder}; run `make test` in it to build the plugin and call it")
+    use = "see its README.md" if options.python_package else "run `make test` in it to build the plugin and call it"
+    print(f"created {folder}; {use}")
     return 0
