@@ -47,9 +47,16 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         compile_only(run, &file, &[])?;
     }
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
-    ["README.md", "docs/objects.md", "docs/bundles.md", "docs/signature.md"]
-        .into_iter()
-        .try_for_each(|page| samples(run, &dir, page))
+    [
+        "README.md",
+        "docs/objects.md",
+        "docs/bundles.md",
+        "docs/signature.md",
+        "docs/start/kernels.md",
+        "docs/start/deploy.md",
+    ]
+    .into_iter()
+    .try_for_each(|page| samples(run, &dir, page))
 }
 
 /// Compiles the C samples of the documentation page `page`. Optimisation is enabled, because some warnings

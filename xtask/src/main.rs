@@ -83,6 +83,7 @@ fn run(args: &[String]) -> Result<()> {
             };
             run_steps(command, &steps::small(features), &rest.into_iter().cloned().collect::<Vec<String>>())
         }
+        "docs" => run_steps(command, &steps::docs(), rest),
         "dist" => run_steps(command, &steps::dist(), rest),
         "soak" => run_steps(command, &steps::soak(), rest),
         other => Err(format!("no command `{other}`; see `./x help`").into()),

@@ -53,6 +53,12 @@ pub(crate) fn peer_python() -> Option<PathBuf> {
     python.is_file().then_some(python)
 }
 
+/// Returns the path of the command `mkdocs`, which builds the site of the documentation; `./x docs` installs it.
+pub(crate) fn mkdocs() -> Option<PathBuf> {
+    let program = root().join(".x/venv-docs/bin/mkdocs");
+    program.is_file().then_some(program)
+}
+
 /// Returns the path of the Python interpreter in the environment with `apache-tvm`, which compiles libraries
 /// for the tests; `./x setup --peer` sets the environment up.
 pub(crate) fn tvm_python() -> Option<PathBuf> {

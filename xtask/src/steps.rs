@@ -171,6 +171,7 @@ pub(crate) fn test() -> Vec<Step> {
         .needs(python_tests::FOLDER)
         .skip_if(python::unavailable)
         .quick(),
+        site(),
         Step::new("benchmark report", |run| python::pytest(run, "benches"))
             .needs("benches/test_report.py")
             .skip_if(python::unavailable)
@@ -251,6 +252,31 @@ pub(crate) fn test() -> Vec<Step> {
         .skip_if(move || python::version_unavailable(version))
     }));
     steps
+}
+
+/// Returns the step that builds the documentation as a site in `target/site`, and checks its links.
+fn site() -> Step {
+    Step::new("documentation site", |run| {
+        let mkdocs = paths::mkdocs().ok_or("no mkdocs")?;
+        run.cmd(Cmd::new(mkdocs).words("build --strict --quiet").env("NO_MKDOCS_2_WARNING", "1"))
+    })
+    .skip_if(|| paths::mkdocs().is_none().then(|| "no mkdocs; `./x docs` installs it".to_owned()))
+    .inputs(&["docs", "mkdocs.yml", ".x/setup"])
+}
+
+/// Returns the steps of `./x docs`.
+pub(crate) fn docs() -> Vec<Step> {
+    vec![
+        site(),
+        Step::new("rust reference", |run| {
+            let doc = cargo_cmd("doc --no-deps -p anyfn -p anyfn-host -p anyfn-protocol -p anyfn-rpc");
+            run.cmd(doc.env("CARGO_TARGET_DIR", paths::target_dir().join("site-rust")))?;
+            let (from, to) =
+                (paths::target_dir().join("site-rust/doc"), paths::root().join("target/site/rust"));
+            run.cmd(Cmd::new("cp").arg("-RT").arg(from).arg(to))
+        })
+        .uses(&["documentation site"]),
+    ]
 }
 
 /// Returns the steps of `./x demo`, with the emulated board if `is_all` is true. The scenarios print to the terminal.
@@ -614,6 +640,7 @@ mod tests {
             ("build", build()),
             ("test", test()),
             ("demo", demo(true)),
+            ("docs", docs()),
             ("bench", bench()),
             ("dist", dist()),
             ("soak", soak()),

@@ -46,6 +46,11 @@ pub mod build;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// Documentation tests: the Rust samples of `docs/start/rust.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/start/rust.md")]
+struct Start;
+
 /// Documentation tests: the Rust samples of `docs/objects.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]

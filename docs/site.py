@@ -1,0 +1,10 @@
+"""Adapts the pages to the site: MkDocs calls the functions of this file."""
+
+import re
+
+
+def on_page_markdown(markdown, page, **_):
+    """Replaces links to files of the source tree, which are not on the site, by their texts."""
+    depth = page.file.src_uri.count("/")
+    outside = re.escape("../" * (depth + 1))
+    return re.sub(rf"\[([^\]]+)\]\({outside}[^)]*\)", r"\1", markdown)
