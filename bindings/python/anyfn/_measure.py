@@ -89,7 +89,8 @@ def profile(limit: int = 1_000_000, shapes: bool = False) -> "Profile":
     >>> [(row["name"], row["calls"]) for row in calls.functions() if row["name"] == "sorted"]
     [('sorted', 3)]
 
-    ``print(calls)`` shows the table, ``calls.save("trace.json")`` writes the timeline for Chrome's and Perfetto's viewers.
+    ``print(calls)`` shows the table, ``calls.save("calls.html")`` writes the timeline as a page for a
+    browser, and ``calls.save("trace.json")`` for the viewers of Chrome and Perfetto. A notebook shows the page.
     """
     from ._profile import Profile
 

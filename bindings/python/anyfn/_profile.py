@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .rpc import Session
 
 
+def _is_page(path):
+    return os.fsdecode(path).lower().endswith((".html", ".htm"))
+
+
 class Profile:
     """Context manager, as returned by ``anyfn.profile()``, that records the calls of all languages and threads.
 
@@ -89,9 +93,33 @@ class Profile:
         """Returns the timeline as JSON in the trace event format of Chrome and Perfetto."""
         return self._call("trace", self._result())
 
+    def html(self) -> str:
+        """Returns a page with the timeline and the table, which needs no network; notebooks show it."""
+        from . import _timeline
+
+        return _timeline.page(self.trace(), self.table(), f"{self.calls:,} calls in {self.duration * 1e3:.6g} ms")
+
+    def _repr_html_(self) -> Optional[str]:
+        if self._recorded is None:
+            return None
+        import html
+
+        # A frame of its own, so that the page and the notebook do not affect each other.
+        return f'<iframe srcdoc="{html.escape(self.html())}" style="width: 100%; height: 30rem; border: 0"></iframe>'
+
     def save(self, path: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> None:
-        """Writes the timeline to a file, for ``chrome://tracing`` or https://ui.perfetto.dev."""
-        self._call("save", self._result(), os.fsdecode(path))
+        """Writes the timeline to a file: a page for a browser if its name ends in ``.html``, otherwise JSON for Perfetto.
+
+        ``chrome://tracing`` and https://ui.perfetto.dev open the JSON file.
+        """
+        if _is_page(path):
+            self._save_page(path)
+        else:
+            self._call("save", self._result(), os.fsdecode(path))
+
+    def _save_page(self, path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html())
 
     def __str__(self) -> str:
         return self.table() if self._recorded is not None else repr(self)
@@ -127,6 +155,9 @@ class RemoteProfile(Profile):
         return self._result().get("dropped")
 
     def save(self, path: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> None:
+        if _is_page(path):
+            self._save_page(path)
+            return
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.trace())
 

@@ -490,3 +490,24 @@ def test_measuring_is_recorded():
     with anyfn.profile() as p:
         anyfn.testing.echo.time_evaluator(number=7)(1)
     assert rows(p)["testing.echo"]["calls"] == 8
+
+
+def test_the_timeline_as_a_page(tmp_path):
+    evil = anyfn.register_func("profile.</script><b>", lambda: 1, override=True)
+    profile = anyfn.profile()
+    assert profile._repr_html_() is None
+    with profile:
+        evil()
+    anyfn.remove_global_func("profile.</script><b>")
+    for name in ("calls.html", "CALLS.HTM"):
+        profile.save(tmp_path / name)
+    page = (tmp_path / "calls.html").read_text(encoding="utf-8")
+    assert page == profile.html() == (tmp_path / "CALLS.HTM").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and "1 calls in " in page and "http" not in page
+    # The only end of a script is that of the page, and the trace is what `trace` returns.
+    assert page.count("</script>") == 1 and "profile.&lt;/script&gt;" in page
+    data = page.split("const trace = ")[1].split(";\nconst view")[0]
+    assert json.loads(data) == json.loads(profile.trace())
+    assert profile._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    profile.save(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text(encoding="utf-8")) == json.loads(profile.trace())
