@@ -69,7 +69,7 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def argument(self) -> "Union[str, int, None]":
-        """Name of the wrong argument, its index if it has no name, ``result`` for a result, or None."""
+        """Name of the invalid argument, or its index if it has no name; ``result`` if the result is invalid; otherwise None."""
         return self._detail("argument")
 
     @property

@@ -32,7 +32,7 @@ def hint_for(owner: str, name: str) -> "Optional[str]":
 
 
 def getattr_of(module: str) -> "Callable[[str], Any]":
-    """Returns the function ``__getattr__`` for a module without further attributes."""
+    """Returns a ``__getattr__`` for the Python module ``module`` that raises ``AttributeError`` for every name."""
 
     def __getattr__(name):
         raise missing(f"module {module!r}", name)

@@ -52,7 +52,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """Object that a callback returns to end a walk or visit. The walk returns this object; ``value`` is arbitrary."""
+    """Object that a callback returns to end a walk or visit, which then returns it; ``value`` may be anything."""
 
     if TYPE_CHECKING:
 

@@ -262,7 +262,7 @@ class device(_core.Word):
 
     @property
     def api_version(self) -> "Optional[int]":
-        """Version of the driver's programming interface."""
+        """Version of the API of the device's driver."""
         return _attribute(self, 11)
 
     @property

@@ -411,7 +411,7 @@ pub(crate) fn raise_to_native() -> c_int {
     -1
 }
 
-/// Makes the native error of a Python exception.
+/// Converts a Python exception to a native error.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Error {
     error_of(exception, CAUSES_MAX)
 }

@@ -7,9 +7,9 @@ use anyfn::abi::{kDLBool, kDLInt, kDLUInt};
 /// [`POS_INF`](Self::POS_INF) represent infinite limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// Smallest number of the range.
+    /// Smallest number in the range.
     pub min: i64,
-    /// Largest number of the range.
+    /// Largest number in the range.
     pub max: i64,
 }
 

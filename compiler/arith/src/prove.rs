@@ -30,7 +30,7 @@ impl Analyzer {
         result
     }
 
-    /// Returns true if two sums are proved to be equal.
+    /// Returns true if it can be proved that two sums are equal, that is, that their difference is zero.
     pub(crate) fn is_zero(&mut self, a: &Linear, b: &Linear) -> bool {
         let Some(gap) = a.minus(b) else { return false };
         let gap = self.tidied(gap);

@@ -38,7 +38,8 @@ pub fn is_idle() -> bool {
     OWN.load(Ordering::SeqCst) == 0
 }
 
-/// Guard that counts a call of a function that creates objects, until it is dropped.
+/// Guard that adds one call of a function that creates objects to the count of calls in progress. Dropping the
+/// guard ends the call.
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {

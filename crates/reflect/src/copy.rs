@@ -71,7 +71,8 @@ fn shallow_copy_global(value: Any) -> Result<Any> {
     shallow_copy(&value)
 }
 
-/// Returns true if an object is immutable, so that copies of a graph share it.
+/// Returns true if copies of a graph share the object: a string, bytes, shape, big integer, function, module or
+/// enumeration value.
 fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
     Ok(match object.type_index() {
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,

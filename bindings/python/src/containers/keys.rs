@@ -99,7 +99,8 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the stored key that has the same type as `lowered` and equals `key` by Python's rules, if one exists.
+    /// Returns the key of this mapping that equals `key` by Python's rules, if one exists. `lowered` is the native
+    /// form of `key`; only keys of its type are considered.
     #[cold]
     fn same_key(&self, lowered: &Any, key: Obj<'_>) -> Res<Option<Any>> {
         for (candidate, _) in self.pairs()? {

@@ -112,7 +112,8 @@ pub(crate) trait Dialect: Sized {
         c::float::<Self>(value, dtype)
     }
 
-    /// Returns the literal of a string constant. Such a constant occurs only as an argument of a call.
+    /// Returns the literal of a string constant, which occurs only as an argument of a call. By default, an error:
+    /// the dialect has no strings.
     fn string(text: &str) -> Result<String> {
         bail!("ValueError", "{} code cannot contain strings, got {text:?}", Self::NAME)
     }

@@ -241,7 +241,8 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
 
 /// Descriptions of the native calls in records. Each address is looked up once, as many records contain the same ones.
 struct Frames {
-    /// Address of the runtime's library, whose calls are left out; `None` if the runtime is part of the program.
+    /// Base address of the runtime's library; calls within it are not described. `None` if the runtime is part of
+    /// the program.
     skipped: Option<usize>,
     /// Description of each address seen so far; `None` if the call is left out.
     seen: BTreeMap<usize, Option<StdString>>,

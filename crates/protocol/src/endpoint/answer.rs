@@ -165,7 +165,7 @@ pub fn answer_later() -> Result<Answer> {
     }
 }
 
-/// Guard that exists while this thread runs a call of the peer. It is dropped also if the call unwinds.
+/// Guard that exists while this thread runs a call from the peer. It is also dropped if the call unwinds.
 struct Entered;
 
 impl Entered {

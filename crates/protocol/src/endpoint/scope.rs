@@ -26,7 +26,7 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// Creates the scope of an outgoing message. Dropping the scope releases the handles in the message,
-    /// unless [`Scope::is_written`] is called first.
+    /// unless [`Scope::is_written`] has recorded that the message will be sent.
     /// If `lends` is false, the message cannot contain tensors that are borrowed for the duration of a call.
     pub(super) fn new(endpoint: &'a Arc<Endpoint>, lends: bool) -> Scope<'a> {
         Scope { endpoint, lends, loans: RefCell::default(), given: RefCell::default(), decoding: None }

@@ -319,7 +319,7 @@ impl Table {
         self.waiters.get(&id).is_some_and(|waiter| waiter.outcome.is_some())
     }
 
-    /// Returns the destination of the transfer of the outgoing call `id`.
+    /// Returns the memory into which the outgoing call `id` transfers bytes, if it has one.
     pub(super) fn destination(&mut self, id: u64) -> Option<&mut Destination> {
         self.waiters.get_mut(&id)?.into.as_deref_mut()
     }

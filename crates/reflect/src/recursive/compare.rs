@@ -363,7 +363,8 @@ fn unordered(key: &str) -> Error {
     Error::new("TypeError", &format!("Cannot order values of type {key}"))
 }
 
-/// Compares two values without children. Returns `None` for objects with children.
+/// Compares two values if their children need not be visited. Returns `None` for two distinct objects of the
+/// same type that may have children.
 #[inline]
 fn leaf(ordered: bool, left: &Any, right: &Any) -> Result<Option<Ordering>> {
     let (index, other) = (left.type_index(), right.type_index());

@@ -40,7 +40,8 @@ struct Line {
     polling: Polling,
     /// Origin of the times that this driver passes to the endpoint.
     origin: Instant,
-    /// Number of additional threads that run incoming calls, not counting the serving thread. The threads share it.
+    /// Number of worker threads that are running incoming calls, besides the serving thread. Each of them
+    /// decrements it at its end.
     workers: Arc<AtomicUsize>,
     /// True while the ticker thread sleeps for a long time and must be woken when a call starts.
     dozing: AtomicBool,
@@ -257,7 +258,8 @@ impl Driver for Line {
     }
 }
 
-/// Returns an error if a waiting thread must stop: its deadline, the time since `origin`, has passed, or a signal is pending.
+/// Returns an error if a waiting thread must stop because a signal is pending or its deadline, measured from `origin`, has
+/// passed.
 #[cold]
 fn given_up(origin: Instant, deadline: Option<Duration>) -> Option<Error> {
     if deadline.is_some_and(|deadline| origin.elapsed() >= deadline) {

@@ -345,7 +345,7 @@ impl Listener {
     }
 
     /// Starts session processes for clients that have sent their first bytes, up to the limit on clients that
-    /// have not proved their key.
+    /// have not yet proved possession of their key.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
             let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
@@ -646,8 +646,7 @@ impl Listener {
         }
     }
 
-    /// Admits the sessions at the front of the queue, and notifies the clients that still wait of their
-    /// positions.
+    /// Admits the sessions at the front of the queue, and sends each client that is still waiting its position.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
