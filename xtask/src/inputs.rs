@@ -223,6 +223,21 @@ mod tests {
         assert!(!inputs.excludes("a/one", "a"));
     }
 
+    /// Checks that what tests write to `target` is no input, also if Cargo builds to another folder, and that a
+    /// folder of sources may have the same name.
+    #[test]
+    fn only_the_folder_target_of_the_root_contains_no_sources() {
+        let root = std::env::temp_dir().join(format!("x-inputs-{}", std::process::id()));
+        for file in ["target/anyfn-cache/module.c", "src/target/mod.rs"] {
+            fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            fs::write(root.join(file), "x").unwrap();
+        }
+        let sources = Sources { root: root.clone(), known: Mutex::default() };
+        let files: Vec<String> = sources.below(".").iter().map(|file| file.name.to_string()).collect();
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(files, ["src/target/mod.rs"]);
+    }
+
     #[test]
     fn the_root_contains_sources_only() {
         let files = Sources::of_project().files(&Inputs::default().paths(["."])).unwrap();

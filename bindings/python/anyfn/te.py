@@ -267,12 +267,12 @@ def _value(value):
 
 def reduce_axis(dom: Union[tuple[_Operand, _Operand], _Operand], name: str = "k") -> IterVar:
     """Returns a reduction axis over ``range(*dom)``; ``dom`` may also be only the end of a range that begins at 0."""
-    begin, end = dom if isinstance(dom, (tuple, list)) or hasattr(dom, "__iter__") else (0, dom)
+    begin, end = dom if hasattr(dom, "__iter__") else (0, dom)
     return _call.reduce_axis(begin, end - begin, name)
 
 
 def _axes(axis):
-    axes = list(axis) if isinstance(axis, (tuple, list)) or hasattr(axis, "__iter__") else [axis]
+    axes = list(axis) if hasattr(axis, "__iter__") else [axis]
     for one in axes:
         if not isinstance(one, tir.IterVar):
             raise TypeError(f"axis: expected a `te.reduce_axis`, got {type(one).__name__}")

@@ -571,7 +571,7 @@ def _step(name):
 
 
 def _by_tensor(step):
-    """Returns a schedule step whose argument ``block`` may also be a tensor, which stands for the block of its name."""
+    """Wraps a schedule step so that its argument ``block`` may also be a tensor, whose block has the name of the tensor."""
 
     @functools.wraps(step)
     def named(self, block, *args, **options):

@@ -72,13 +72,14 @@ fn definition(function: &PackedFunc) -> Option<StdString> {
 }
 
 /// Returns the name under which the process knows a function: its global name, the symbol of its code, or the qualified
-/// name of a Python function. Returns `None` if there is none, or if the runtime does not have the function that finds it.
+/// name of a Python function. Returns `None` if the function has no name, or if the runtime was built without loading of
+/// libraries, which includes the search for names.
 fn known_name(function: &PackedFunc) -> Option<StdString> {
     let name = registry::find("ffi.FunctionName")?.call((function,)).ok()?;
     name.get::<StdString>().ok()
 }
 
-/// Returns the string under a key of a JSON object; empty if there is none.
+/// Returns the string value of the key `key` in a JSON object. Returns an empty string if there is no such key.
 fn text<'a>(json: Option<&'a Json>, key: &str) -> &'a str {
     json.and_then(|json| json.get(key)).and_then(Json::text).unwrap_or_default()
 }
