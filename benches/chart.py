@@ -15,14 +15,14 @@ STYLE = """text { font: 12px system-ui, sans-serif; fill: #24292f }
 
 
 def duration(ns):
-    """Formats a duration with two or three digits and a suitable unit."""
+    """Formats a duration of `ns` nanoseconds with a suitable unit, from nanoseconds to milliseconds."""
     for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
         if ns < 1000 * size or unit == "ms":
             return f"{ns / size:.{0 if ns >= 100 * size or size == 1 else 1}f} {unit}"
 
 
 def rows_of(sections):
-    """Yields, for each row with a label and measurements, the label and a dict from contender to nanoseconds."""
+    """Yields the label of each row that has a label and measurements, and a dict from contender to nanoseconds."""
     for section in PYTHON_SECTIONS:
         for row in SECTIONS[section]:
             values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}

@@ -17,7 +17,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def runtime(who):
-    """Returns a runtime's functions to load a library, import an array, register a function and set the thread count."""
+    """Returns a runtime's functions that load a library, import an array, register a function and set the thread count."""
     if who == "anyfn":
         import anyfn
 
@@ -47,7 +47,7 @@ def timed(function):
 
 
 def once(function, before=lambda: None, times=20):
-    """Returns the shortest time of several calls in nanoseconds; ``before`` is called before each call and is not measured."""
+    """Returns the nanoseconds of the fastest of ``times`` calls; ``before()`` runs before each call and is not measured."""
     best = float("inf")
     for _ in range(times):
         before()

@@ -1,4 +1,4 @@
-"""Builds the libraries that the Python benchmarks load, and extension modules with other binding generators."""
+"""Builds the libraries that the Python benchmarks load, and the extension modules of other binding generators."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ ROOT = HERE.parent
 
 
 class Unavailable(Exception):
-    """Error that contains the reason why a library or extension cannot be built here."""
+    """Error that contains the reason why a library or extension cannot be built on this machine."""
 
 
 def run(command, **environment):
-    """Runs a command and returns its standard output. If it fails, raises `Unavailable` with its error message."""
+    """Runs a command and returns its standard output. Raises `Unavailable` with the command's error message if it fails."""
     done = subprocess.run(
         list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True, check=False
     )
@@ -75,7 +75,7 @@ def pyo3(python, work):
 
 
 def versions(options):
-    """Returns the versions of the packages that are compared with anyfn, by name."""
+    """Returns a dict from the name of each package that is compared with anyfn to its version."""
     found = {}
     if options.peer_python:
         found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")

@@ -88,7 +88,7 @@ def numpy_layernorm(np, a, out):
 
 
 def numpy_conv2d(np, a, w, out):
-    """Computes the convolution of `a` with the weights `w` as a matrix product, since NumPy has no 2D convolution."""
+    """Computes the convolution of `a` with the weights `w` by a matrix product, since NumPy has no 2D convolution."""
     size = out.shape[-1]
     columns = np.stack([a[0, :, y : y + size, x : x + size] for y in range(3) for x in range(3)], 1)
     np.matmul(w.reshape(len(w), -1), columns.reshape(-1, size * size), out=out.reshape(len(w), -1))
@@ -132,7 +132,7 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """Returns the function that reads the clock: CPU time of the thread if there is only one, otherwise wall-clock time."""
+    """Returns the function that reads the clock: the thread's CPU time if `threads` is 1, otherwise wall-clock time."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
@@ -142,7 +142,7 @@ TURN_NANOSECONDS = 250_000_000
 
 
 def least(functions, threads):
-    """Returns the minimum run time of each function in nanoseconds. The functions are called alternately."""
+    """Calls functions in turn and returns the minimum run time of each, in nanoseconds."""
     now, best, begin, times = clock(threads), [float("inf")] * len(functions), time.perf_counter(), 0
     turn = TURN_NANOSECONDS if threads > 1 else 0
     while times < 3 or (times < MOST_TIMES and time.perf_counter() - begin < LEAST_SECONDS * len(functions)):
@@ -190,7 +190,7 @@ def ours(make, by_numpy, threads):
 
 
 def tiled(func, n, m):
-    """Schedules a matrix product of whole tiles as users of apache-tvm do. Returns the scheduled module."""
+    """Applies a typical schedule of apache-tvm to a matrix product without partial tiles. Returns the scheduled module."""
     from tvm import s_tir
 
     schedule = s_tir.Schedule(func)
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Measures a kernel that apache-tvm compiles. Returns a list with its run time in nanoseconds."""
+    """Measures a kernel that apache-tvm compiles. Returns a list that contains the kernel's run time in nanoseconds."""
     import numpy as np
     import tvm_ffi
 

@@ -39,7 +39,7 @@ def common():
 
 
 def runtime(m, folder, ours):
-    """Returns a dict of functions that return the objects used by the rows. `m` is the package of anyfn or of the peer."""
+    """Returns a dict of functions that return the objects used by the rows. `m` is the Python package of anyfn or the peer."""
     get, convert = m.get_global_func, m.convert
     names = {}
     for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """Returns a dict from names in rows to functions, each of which returns a member of an extension module."""
+    """Returns a dict from name to function. The names occur in rows; each function returns a member of an extension module."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -233,7 +233,7 @@ CONTENDERS = {
 
 
 def four_threads(function, count):
-    """Calls a function `count` times on each of four threads. Returns the total nanoseconds divided by `count`."""
+    """Calls a function `count` times on each of four threads. Returns the elapsed nanoseconds divided by `count`."""
     ready = threading.Barrier(5)
 
     def work():
@@ -252,7 +252,7 @@ def four_threads(function, count):
 
 
 def async_calls(start_call):
-    """Returns a function that measures calls awaited one after the other on an event loop."""
+    """Returns a function that measures consecutive calls on an event loop, each of which is awaited before the next begins."""
 
     async def calls(count):
         loop = asyncio.get_running_loop()
@@ -331,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Evaluates an expression several times and returns the minimum. Replaces `{n}` by the number of calls to measure."""
+    """Returns the minimum of several evaluations of an expression that measures nanoseconds. `{n}` becomes a number of calls."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

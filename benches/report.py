@@ -34,7 +34,7 @@ MICROS = {KERNELS: ("numpy", "NumPy"), SESSIONS: ("raw", "raw")}
 
 
 def number(x):
-    """Formats nanoseconds: without decimals from 1000 on, otherwise with one decimal. None becomes an empty string."""
+    """Formats a number: without decimals from 1000 on, otherwise with one decimal. None becomes an empty string."""
     return "" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.1f}"
 
 
@@ -49,7 +49,7 @@ def verdict(row, ours, ratio):
 
 
 def micros_table(section, data):
-    """Returns the lines of a section's table, in microseconds. The table compares each row with another contender or row."""
+    """Returns the lines of a section's table, with times in microseconds. Each row is compared with another contender or row."""
     found, (key, called) = data["sections"].get(section, {}), MICROS[section]
     lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
     lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
@@ -68,7 +68,7 @@ def micros_table(section, data):
 
 
 def table(section, data):
-    """Returns the lines of a section's table, in nanoseconds. The table compares each row with the peer."""
+    """Returns the lines of a section's table, with times in nanoseconds. Each row is compared with the peer."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
     about = ABOUT.get(section)

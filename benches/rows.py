@@ -1,4 +1,4 @@
-"""Defines the rows of all benchmark tables, and the project's time budgets for them.
+"""Defines the rows of all benchmark tables, and the budgets of some rows: the maximum ratio or time that is allowed.
 
 A Python row also has a statement. `python_calls.py` supplies its names for each contender, so all contenders run the same
 code.

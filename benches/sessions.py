@@ -22,7 +22,7 @@ CALL, INT, NONE = 39, 9, 17
 
 
 def least(count, slices, *bodies):
-    """Measures functions alternately, `count` calls at a time. Returns the minimum time per call of each, in nanoseconds.
+    """Measures functions in turn, `count` calls at a time. Returns the minimum time per call of each, in nanoseconds.
 
     A turn consists of several slices: if a process constantly alternates between two partners, the scheduler does not place it
     beside either of them.

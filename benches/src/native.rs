@@ -1,4 +1,5 @@
-//! Measures the Rust API and prints a line `name=nanoseconds` per row. `peer_native.cc` has the same rows in the peer's C++.
+//! Measures the Rust API and prints one line `name=nanoseconds` per row. `peer_native.cc` measures
+//! the same rows with the peer's C++ API.
 
 use std::hint::black_box;
 use std::time::Instant;

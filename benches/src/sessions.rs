@@ -162,9 +162,10 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A slice
-    /// runs `count` iterations. Each turn runs several slices of the same function, because the scheduler keeps
-    /// a thread near the process with which it communicates only if that process seldom changes.
+    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of
+    /// each. A slice is one measurement of `count` iterations. Several slices of the same function
+    /// follow each other, because the scheduler keeps a thread near the process with which it
+    /// communicates only if that process seldom changes.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);
@@ -263,8 +264,9 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a function that measures `count` iterations. `body(n)` must run `n` iterations on each of four
-/// threads at the same time, so the function calls it with a quarter of `count`.
+/// Returns a function that measures `count` iterations on four threads. The function calls `body`
+/// with a quarter of `count`, and `body(n)` must run `n` iterations on each of four threads at the
+/// same time.
 fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     Box::new(move |count| {
         let start = Instant::now();
@@ -382,7 +384,7 @@ impl Cipher {
     }
 }
 
-/// Measures the time from the beginning of a connection to the first answer of the server.
+/// Measures the time from the start of connecting to a server until the server's first answer.
 fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str) {
     let name = format!("session_connect{suffix}");
     if rows.wants(&name) {

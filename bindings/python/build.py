@@ -50,7 +50,7 @@ COPIED = {"include": ROOT / "bindings/c/include", "templates": ROOT / "crates/cl
 
 
 def cargo_build(packages, release):
-    """Builds Cargo packages one by one, without unifying their features. Yields each one with its shared library."""
+    """Builds Cargo packages one by one, without unifying their features. Yields each package with its shared library."""
     if shutil.which("cargo") is None:
         raise SystemExit("anyfn: building needs cargo, of Rust 1.95 or later (https://rustup.rs), and there is none")
     # The stable ABI needs no information about an interpreter, and a changed PATH should not cause a rebuild.
@@ -90,7 +90,7 @@ def build(targets, release=True):
 
 
 def settings():
-    """Returns the settings in ``pyproject.toml`` as a dict with keys ``table.key``. Python 3.10 cannot parse TOML.
+    """Returns the settings in ``pyproject.toml`` as a dict with keys ``table.key``. Python 3.10 has no parser for TOML.
 
     The file contains only strings and lists of strings, whose syntax is also that of Python.
     """
@@ -182,7 +182,7 @@ def needed_versions(library):
 
 
 def wheel_tag(libraries):
-    """Returns the wheel tag for Python 3.9 or later and the oldest glibc with which all of ``libraries`` work."""
+    """Returns the wheel tag for Python 3.9 and later and for the oldest glibc version with which all of ``libraries`` work."""
     versions = [
         tuple(int(part) for part in version[len("GLIBC_") :].split("."))
         for library in libraries

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use crate::{Corpus, Outcome, Value};
 
-/// Returns the source of a C program that runs all test cases of `corpus`. `begin` is the function of
-/// `c/support.h` that loads the library under test.
+/// Returns the source of a C program that runs all test cases of `corpus`. `begin` is the name of
+/// the function in `c/support.h` that loads the library under test.
 ///
 /// # Errors
 /// Returns a message if a tensor has an element type that the corpus does not use.
@@ -59,7 +59,7 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Returns a C expression that creates an owned value.
+/// Returns a C expression that converts a value of a test case to an owned `TVMFFIAny`.
 fn expression(value: &Value) -> Result<String, String> {
     Ok(match value {
         Value::None => "make_none()".into(),

@@ -11,8 +11,8 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that must not change when it is passed to native code and back. It is passed once through a native
-/// function and once through a callback of the frontend.
+/// A value that must not change when it is passed to native code and back. It is passed once
+/// through a native function and once through a callback that the frontend implements.
 #[derive(Debug)]
 pub struct ValueCase {
     /// Name of the test case.
@@ -26,7 +26,7 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the test case.
     pub name: String,
-    /// Optional part of the runtime that the case uses.
+    /// Optional part of the runtime that the test case needs, if any.
     pub needs: Option<Need>,
     /// Values that the test case computes in this order before the call, each with a name. The arguments of
     /// the call may refer to the names.
@@ -61,7 +61,7 @@ impl CallCase {
 pub enum Need {
     /// Threads, which a WebAssembly module cannot start.
     Threads,
-    /// Modules, whose functions come with the loader of libraries.
+    /// Support for modules, which is part of the library loader.
     Modules,
 }
 
@@ -79,18 +79,20 @@ pub enum Outcome {
     },
 }
 
-/// All test cases of the conformance corpus.
+/// Test cases that were loaded from JSON files of this crate.
 #[derive(Debug)]
 pub struct Corpus {
-    /// Test cases in `values.json`.
+    /// Test cases from `values.json`; empty for the cases of the peer.
     pub values: Vec<ValueCase>,
-    /// Test cases in `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and
-    /// `tensors.json`. Cases that define types come before the cases that use those types.
+    /// Test cases from `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json`
+    /// and `tensors.json`, or from `peer.json`. Cases that define types come before the cases that
+    /// use those types.
     pub calls: Vec<CallCase>,
 }
 
 impl Corpus {
-    /// Returns the cases of `peer.json`, those for the testing library of the PyPI package apache-tvm-ffi.
+    /// Returns the test cases in `peer.json`, which call functions of the testing library in the
+    /// PyPI package apache-tvm-ffi.
     ///
     /// # Errors
     /// Returns a message if a case is malformed.
@@ -99,7 +101,8 @@ impl Corpus {
     }
 }
 
-/// Files of cases, which are part of the program: it may run where there are no files.
+/// Name and content of each file of test cases. The files are embedded in the program, because it
+/// may run on a target without a file system.
 const FILES: &[(&str, &str)] = &[
     ("values.json", include_str!("../cases/values.json")),
     ("calls.json", include_str!("../cases/calls.json")),
@@ -111,7 +114,7 @@ const FILES: &[(&str, &str)] = &[
     ("peer.json", include_str!("../cases/peer.json")),
 ];
 
-/// Returns the conformance corpus.
+/// Returns all test cases of the conformance corpus, except those for the peer.
 ///
 /// # Errors
 /// Returns a message if a case is malformed.
@@ -121,7 +124,8 @@ pub fn load() -> Result<Corpus, String> {
     Ok(corpus)
 }
 
-/// Returns the cases of the corpus that need no devices, for a runtime that is built without them.
+/// Returns the test cases that need no devices, for a runtime that is built without support for
+/// devices.
 ///
 /// # Errors
 /// Returns a message if a case is malformed.

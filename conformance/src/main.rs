@@ -1,5 +1,6 @@
-//! Writes conformance cases as a C program. `anyfn-conformance emit-c FILE` writes the corpus, and
-//! `anyfn-conformance emit-peer-c FILE` the cases for the peer's testing library.
+//! Writes a C program that runs conformance cases. `anyfn-conformance emit-c FILE` writes the
+//! program for the corpus, and `anyfn-conformance emit-peer-c FILE` the program for the testing
+//! library of the peer.
 
 use std::process::ExitCode;
 

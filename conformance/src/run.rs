@@ -1,4 +1,4 @@
-//! Runs the corpus through the Rust API.
+//! Runs the test cases of the conformance corpus through the Rust API.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::{CallCase, Outcome, Value, ValueCase};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Variables of a corpus case: the value of each name that the case has defined.
+/// Values that a test case has bound to names so far.
 type Scope = BTreeMap<String, Any>;
 
-/// Converts a corpus value to a Rust value.
+/// Converts a corpus value that refers to no bound name to a Rust value.
 fn make(value: &Value) -> Result<Any> {
     make_in(value, &Scope::new())
 }
 
-/// Converts a corpus value, which may use the names in `scope`, to a Rust value.
+/// Converts a corpus value, which may refer to the names in `scope`, to a Rust value.
 fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
     let make = |value: &Value| make_in(value, scope);
     let object = |value: &Value| make(value)?.get::<ObjectRef>();
@@ -98,7 +98,8 @@ fn tensor(dtype: &str, shape: &[i64], data: &[f64]) -> Result<Tensor> {
     Tensor::from_bytes(DType::new(code, bits, 1), shape, &bytes)
 }
 
-/// Returns true if two values have the same type and content. Elements of containers are compared in order.
+/// Returns true if two values are equal. Containers are compared element by element, in order. A
+/// List can equal an Array, and a Dict a Map.
 fn same(a: &Any, b: &Any) -> bool {
     if let (Ok(x), Ok(y)) = (a.get::<Array>(), b.get::<Array>()) {
         return x.len() == y.len() && x.iter().zip(y.iter()).all(|(x, y)| same(&x, &y));
@@ -119,7 +120,7 @@ fn same(a: &Any, b: &Any) -> bool {
     a == b
 }
 
-/// Passes the value of a case out of and into native code.
+/// Passes the value of a test case to native code and back, and checks that it is unchanged.
 ///
 /// # Errors
 /// Returns a description of the failure.
@@ -134,7 +135,8 @@ pub fn value(case: &ValueCase) -> Result<(), String> {
     outcome.map_err(|(out, back)| format!("{}: got {out:?} and {back:?}", case.name))
 }
 
-/// Makes the call of a case and checks its outcome. Then checks that the runtime still works.
+/// Calls the function of a test case and checks the outcome. Then checks that the runtime still
+/// works.
 ///
 /// # Errors
 /// Returns a description of the failure.

@@ -60,8 +60,8 @@ pub enum Value {
     },
 }
 
-/// Parses a value whose JSON body is a list: a call, a field, an assignment or an attribute. Returns None if
-/// the list is malformed or `tag` is another tag.
+/// Parses a value whose JSON body is the list `parts`: a call, a field, an assignment or an
+/// attribute. Returns None if `tag` is not the tag of such a value or the list is malformed.
 fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
     let text = |at: usize| Some(parts.get(at)?.as_str()?.to_string());
     let made = || -> Result<Option<Value>, String> {
@@ -138,7 +138,8 @@ impl Value {
         })
     }
 
-    /// Returns the type code and the number of bits of the element type `dtype`, and the elements `data` as bytes.
+    /// Returns the type code and the number of bits of the element type `dtype`, and the elements
+    /// `data`, converted to that type, as bytes in native byte order.
     ///
     /// # Errors
     /// Returns a message with the name of the element type if the corpus does not use it.

@@ -1,4 +1,4 @@
-//! Runs the conformance corpus through the Rust API.
+//! Runs the test cases of the conformance corpus through the Rust API.
 
 use anyfn_conformance::run;
 use anyfn_host as _;

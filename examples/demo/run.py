@@ -44,7 +44,7 @@ def row(scenario, caller, callee, result, ns, right):
 
 
 def duration(ns):
-    """Formats a time in a unit that people read."""
+    """Formats a duration in nanoseconds with a suitable unit."""
     if ns is None:
         return ""
     for unit, size in (("ns", 1), ("us", 1e3), ("ms", 1e6)):

@@ -34,7 +34,7 @@ def stamp():
 
 
 def native():
-    """Returns a list with the name of the highest x86-64 level that this processor supports, or an empty list."""
+    """Returns a list with the highest supported x86-64 level, v4 or v3, or an empty list."""
     flags = set()
     if Path("/proc/cpuinfo").exists():
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

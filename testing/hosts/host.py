@@ -45,7 +45,10 @@ def fail(_):
 
 
 def leases():
-    """Returns as a string the leases that keep the plugin's library mapped: each kind with its count, or ``none``."""
+    """Returns the leases on the plugin's library as a string: each kind with its count.
+
+    Returns ``none`` if there are no leases, and ``unknown`` if the library is not mapped.
+    """
     for library in runtime.mapped_libraries():
         if library["file"] == PLUGIN:
             return " ".join(f"{what} {number}" for what, number in library["leases"].items()) or "none"
@@ -113,7 +116,7 @@ def use_kept(kept):
 
 
 def fill_slots():
-    """Registers the functions that compiled code calls through context symbols, because ``tvm_ffi`` does not."""
+    """Registers the functions that compiled code calls through context symbols; ``tvm_ffi`` registers none."""
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
     for name in ("FunctionCall", "EnvModLookupFromImports", "ErrorSetRaisedFromCStr"):
         address = ctypes.cast(getattr(library, "TVMFFI" + name), ctypes.c_void_p)

@@ -1,5 +1,5 @@
-//! Builds the `anyfn` command for AArch64 boards, on which it serves sessions. Tests run the command in an
-//! emulator.
+//! Builds the `anyfn` command for AArch64 boards, which serve sessions with it. Tests run the
+//! command in an emulator.
 
 use std::path::PathBuf;
 

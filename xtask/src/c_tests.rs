@@ -174,8 +174,8 @@ pub(crate) fn conformance_with(run: &Run, lib_dir: &Path) -> Result<()> {
     run.cmd(start(&program, Mode::Plain)?)
 }
 
-/// Looks up all functions of the full library in the one in the folder `lib_dir`, which was built without some features, and
-/// checks that the error for each function that it lacks names a feature.
+/// Looks up each function of the full library in the library in the folder `lib_dir`, which was
+/// built without some features. Checks that the error for each missing function names a feature.
 pub(crate) fn left_out(run: &Run, lib_dir: &Path) -> Result<()> {
     let file = paths::root().join("conformance/c/left_out.c");
     let names = Cmd::new(build(run, &file, Mode::Plain, &paths::build_dir())?).output()?;

@@ -39,11 +39,11 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Name under which existing programs look for the library.
+/// Name under which programs built for tvm-ffi look for the runtime's library.
 const COMPAT: &str = "libtvm_ffi.so";
 
-/// Writes `dist/compat/libtvm_ffi.so`: the library, linked again with the file name and SONAME that existing programs
-/// look for.
+/// Writes `dist/compat/libtvm_ffi.so`: the library, linked again with the file name and SONAME that
+/// programs built for tvm-ffi look for.
 ///
 /// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
 pub(crate) fn compat(run: &Run) -> Result<()> {
@@ -56,8 +56,9 @@ pub(crate) fn compat(run: &Run) -> Result<()> {
     copy(run, &built, &dist_dir("compat")?.join(COMPAT))
 }
 
-/// Builds the same library for tests, and returns its folder. Only the link is repeated: the library with its own SONAME
-/// was built in the same target folder, to which it returns.
+/// Builds the library of [`compat`] for tests, and returns the folder that contains it. The library
+/// of the test build is linked with the SONAME [`COMPAT`] and copied, then linked with its own
+/// SONAME again.
 pub(crate) fn compat_for_tests(run: &Run) -> Result<PathBuf> {
     let (built, folder) = (paths::build_dir().join("libanyfn.so"), paths::scratch_dir("compat"));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -97,7 +98,8 @@ pub(crate) fn wheel(run: &Run) -> Result<()> {
     python::pack(run, &dist_dir("python")?).map(drop)
 }
 
-/// Installs the wheel in `dist/python`, and runs the installation tests and the conformance corpus with it.
+/// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the
+/// installation tests and the conformance corpus with this wheel.
 pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
     let wheel = python::wheel_in(&dist_dir("python")?)?;
     python::test_wheel(run, version, &wheel, &paths::release_dir(), &python::WHEEL_TESTS[..2])

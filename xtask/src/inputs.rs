@@ -34,8 +34,8 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Adds packages. The files in their folders become inputs, and the files of all workspace packages from
-    /// which these packages or their tests are built.
+    /// Adds packages. Their files become inputs, together with the files of all workspace packages
+    /// from which these packages or their tests are built.
     pub(crate) fn packages(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.packages.extend(names.into_iter().map(|name| name.as_ref().to_owned()));
         self
@@ -223,8 +223,8 @@ mod tests {
         assert!(!inputs.excludes("a/one", "a"));
     }
 
-    /// Checks that what tests write to `target` is no input, also if Cargo builds to another folder, and that a
-    /// folder of sources may have the same name.
+    /// Checks that files in the project's folder `target` are not inputs, even if Cargo builds to
+    /// another folder, and that files in a source folder of that name are inputs.
     #[test]
     fn only_the_folder_target_of_the_root_contains_no_sources() {
         let root = std::env::temp_dir().join(format!("x-inputs-{}", std::process::id()));

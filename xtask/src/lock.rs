@@ -1,4 +1,5 @@
-//! Keeps two runs of `./x` in one folder from replacing each other's libraries, logs and stamps.
+//! Lock that keeps two runs of `./x` in one folder from replacing each other's libraries, logs and
+//! stamps.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Error, Write as _};
@@ -6,8 +7,9 @@ use std::path::Path;
 
 use crate::result::Result;
 
-/// Locks the file `lock` in `folder`, and returns the open file. The lock is held until the file is closed, which also happens
-/// when the process ends. If another process holds the lock, prints which one, and waits.
+/// Locks the file `lock` in `folder`, and returns the open file. The lock is held until the file is
+/// closed, which also happens when the process ends. If another process holds the lock, prints the
+/// command and the ID of that process, and waits.
 pub(crate) fn take(folder: &Path, command: &str) -> Result<File> {
     let path = folder.join("lock");
     let failed = |e: Error| format!("{}: {e}", path.display());

@@ -115,8 +115,9 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     runner::run(command, &steps, &left_out, options)
 }
 
-/// Returns the steps that run, and the selected ones that a quick run leaves out. `only` contains parts of names and selects
-/// all steps if it is empty. The steps whose results a selected step uses run, too.
+/// Returns the steps to run, and the selected steps that a quick run leaves out. `only` contains
+/// parts of step names; if it is empty, all steps are selected. The steps to run include those
+/// whose results a selected step uses.
 fn select<'a>(steps: &'a [Step], only: &[&str], quick: bool) -> (Vec<&'a Step>, Vec<&'a Step>) {
     let is_named = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
     let (selected, left_out): (Vec<&Step>, Vec<&Step>) =

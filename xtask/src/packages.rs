@@ -14,12 +14,12 @@ use crate::result::Result;
 struct Package {
     /// Folder of the package, relative to the project's root.
     folder: String,
-    /// Names of the workspace's packages that this package is built from.
+    /// Names of the workspace packages from which this package is built.
     dependencies: Vec<String>,
     /// Names of the workspace's packages that are development dependencies of this package: only its tests
     /// use them.
     test_dependencies: Vec<String>,
-    /// True if the package has a library, so that it may have documentation tests.
+    /// True if the package has a library, without which it cannot have documentation tests.
     has_library: bool,
     targets: Vec<Target>,
 }
@@ -28,7 +28,7 @@ struct Package {
 pub(crate) struct Target {
     /// Root file of the target, relative to the project's root.
     pub(crate) file: String,
-    /// Cargo option that selects targets of the same kind: `--lib` or `--bins`.
+    /// Cargo option that selects targets of this kind: `--lib` or `--bins`.
     option: &'static str,
     /// True if Cargo builds the target's unit tests.
     pub(crate) has_unit_tests: bool,
@@ -127,7 +127,7 @@ impl Packages {
         Ok(self.0.get(name).map(|package| &*package.folder).ok_or_else(|| absent(name))?)
     }
 
-    /// Returns the names of the packages in the workspace that a package is built from.
+    /// Returns the names of the workspace packages from which a package is built.
     pub(crate) fn dependencies(&self, name: &str) -> &[String] {
         match self.0.get(name) {
             Some(package) => &package.dependencies,
@@ -135,8 +135,8 @@ impl Packages {
         }
     }
 
-    /// Returns the folders of the given packages and of the packages that their tests use, together with the
-    /// folders of all their dependencies in the workspace.
+    /// Returns the folders of the given packages, of the workspace packages that their tests use,
+    /// and of all workspace packages on which any of these depend.
     ///
     /// # Errors
     /// Returns an error if the workspace has no package of that name.

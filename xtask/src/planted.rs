@@ -40,7 +40,8 @@ impl Fault {
         }
     }
 
-    /// Appends the text to the file in the copy of the project. Returns the content of the file before.
+    /// Appends the text to the file in the copy of the project. Returns the previous content of the
+    /// file.
     ///
     /// # Errors
     /// Returns the error of reading or writing the file.
@@ -62,9 +63,9 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Appended text that makes the unit tests of a Rust target fail.
 const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
 
-/// Returns the faults to plant: one in each package, and one in each kind of source that belongs to no
-/// package. The faults of an inner list are planted at the same time. These are the failing tests of all
-/// packages, since each test is named in the output, and one build is enough for all of them.
+/// Returns the faults to plant: one in each package, and one in each kind of source that belongs to
+/// no package. The faults of an inner list are planted at the same time. Only the failing unit
+/// tests of the packages share a list: one build runs them all, and the output names each of them.
 fn faults() -> Result<Vec<Vec<Fault>>> {
     let packages = Packages::of_workspace()?;
     let (mut failing_tests, mut others) = (Vec::new(), Vec::new());
@@ -106,8 +107,8 @@ fn faults() -> Result<Vec<Vec<Fault>>> {
     Ok(others)
 }
 
-/// Plants faults in a copy of the project in which `./x test --quick` has passed. Checks that the step that
-/// must find a fault then fails because of it.
+/// Plants faults in a copy of the project in which `./x test --quick` has passed. Checks that the
+/// step that must find a fault then fails because of this fault.
 pub(crate) fn run(run: &Run) -> Result<()> {
     let selected = std::env::var("ANYFN_FAULTS").unwrap_or_default();
     let copy = paths::scratch_dir("planted");
@@ -154,8 +155,9 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     }
 }
 
-/// Copies the project's files to the empty folder `copy`: the files that Git tracks, and untracked files that
-/// it does not ignore. The copy uses the Python environment of the project.
+/// Copies the project's files to the folder `copy`, which is emptied first: the files that Git
+/// tracks, and untracked files that it does not ignore. The copy uses the Python environment of the
+/// project.
 fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     let root = paths::root();
     let _ = fs::remove_dir_all(copy);
@@ -197,9 +199,9 @@ mod tests {
         files("ls-files --cached")
     }
 
-    /// Files that are inputs of no cached step other than the tests of `anyfn-xtask`, which have all files as
-    /// inputs. The steps `tidy` and `python wheel`, which always run, read these files. The script `.ci/run`
-    /// starts the steps.
+    /// Files that are inputs of no cached step except the tests of `anyfn-xtask`, of which all
+    /// files are inputs. The steps `tidy` and `python wheel`, which always run, read these files.
+    /// The script `.ci/run` starts the steps.
     const READ_EVERY_TIME: [&str; 7] = [
         ".ci/run",
         ".gitignore",
@@ -419,7 +421,8 @@ mod tests {
     }
 
     /// Checks that each file is an input of the tests of `anyfn-xtask` and, unless it is in
-    /// [`READ_EVERY_TIME`], also of another step. Otherwise only a run with `--all` would find a fault in it.
+    /// [`READ_EVERY_TIME`], also of another step. Only a run with `--all` would find a fault in a
+    /// file that is not an input.
     #[test]
     fn every_file_is_an_input() {
         let all = All::new();

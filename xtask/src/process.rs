@@ -12,8 +12,9 @@ use crate::result::Result;
 /// Environment variable with the folders in which programs look first for their libraries.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Returns a list of folders without those in `target_dir`. Cargo adds them for the program that it runs. A program that is
-/// linked to a certain `libanyfn.so` would use the one of the debug build instead.
+/// Returns the folders of `list` that are not in `target_dir`. Cargo adds its target folders to the
+/// library path of the program that it runs. A program that is linked to another `libanyfn.so`
+/// would then load the library of the debug build.
 fn without_folders_in(list: &OsStr, target_dir: &Path) -> OsString {
     let others = std::env::split_paths(list).filter(|folder| !folder.starts_with(target_dir));
     std::env::join_paths(others).unwrap_or_default()
@@ -80,7 +81,8 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", self.shown).into()) }
     }
 
-    /// Runs the command with its output appended to a file. If it takes longer than `limit`, it is killed with its descendants.
+    /// Runs the command with its output appended to a file. A command that takes longer than
+    /// `limit` is killed together with its descendants.
     pub(crate) fn run_logged(mut self, log: &Path, limit: Duration) -> Result<()> {
         let file = open_log(log)?;
         let copy = file.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;

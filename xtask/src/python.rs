@@ -95,8 +95,8 @@ pub(crate) fn pytest(run: &Run, tests: &str) -> Result<()> {
     run.cmd(command()?.words(PYTEST).arg(tests))
 }
 
-/// Runs the test files in `due`. Files that do not use the compiler run with a copy of the package that lacks
-/// the compiler's library, so that a wrongly classified file fails.
+/// Runs the test files in `due`. Files that do not use the compiler run with a copy of the package
+/// that lacks the compiler's library, so that a test file that is classified wrongly fails.
 pub(crate) fn test_files(run: &Run, due: &Due) -> Result<()> {
     test_files_with(run, &paths::python().ok_or("no Python environment")?, due)
 }
@@ -156,8 +156,8 @@ fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests in a folder with the peer's Python package on our library: with a copy of the package in which
-/// `libanyfn.so` replaces the package's own library.
+/// Runs the tests in a folder with the peer's Python package on our library: in a copy of the
+/// package, `libanyfn.so` replaces the package's own library.
 pub(crate) fn peer_package(run: &Run, tests: &str) -> Result<()> {
     let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
     // The package finds its library through its list of installed files, which is copied as well.
@@ -208,8 +208,8 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// Arguments of pytest that select all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// Test files that are also run with the wheel and the oldest version of Python: those of parts of the package that depend
-/// most on Python's syntax and standard library.
+/// Test files that `./x test` also runs with the wheel and the oldest supported version of Python.
+/// They test the parts of the package that depend most on Python's syntax and standard library.
 const OLDEST_TESTS: &[&str] = &[
     "test_annotations.py",
     "test_async.py",
@@ -222,9 +222,10 @@ const OLDEST_TESTS: &[&str] = &[
     "test_tvm_names.py",
 ];
 
-/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of Python. `./x soak`
-/// runs all files with each version. Another step of `./x test` runs all files with the version of `.x/venv`, so that with this
-/// version only the installation remains.
+/// Returns a predicate that is true for the test files that `./x test` runs with the wheel and this
+/// version of Python. If another step runs all files with this version, because it is the version
+/// of `.x/venv`, the predicate selects only the installation test from [`WHEEL_TESTS`]. `./x soak`
+/// runs all files with each version.
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let is_of_venv = settings.contains(&format!("version = {version}."));

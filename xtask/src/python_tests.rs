@@ -171,7 +171,7 @@ fn used_files<'a>(name: &'a str, texts: &BTreeMap<&'a str, Text>) -> BTreeSet<&'
     used
 }
 
-/// Returns the paths of the example programs that occur in a string.
+/// Returns the paths in a string that lead to example programs in Python.
 fn programs<'a>(root: &'a Path, text: &'a str) -> impl Iterator<Item = &'a str> {
     let words = text.split(|c: char| !is_letter(c) && !"-./".contains(c));
     words

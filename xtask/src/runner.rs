@@ -65,7 +65,8 @@ pub(crate) struct Part {
     pub(crate) name: String,
     /// All inputs that determine the result of the part.
     pub(crate) inputs: Inputs,
-    /// Inputs of this part without those of its dependencies, or `None` if they are not listed separately.
+    /// The part's own inputs, without those of its dependencies; `None` if they are not listed
+    /// separately.
     own: Option<Inputs>,
 }
 
@@ -126,8 +127,8 @@ impl Step {
         }
     }
 
-    /// Creates a step of several parts. It performs `action` with the parts whose inputs have changed since they last passed,
-    /// if there are any.
+    /// Creates a step of several parts. The step performs `action` with the parts whose inputs have
+    /// changed since they last passed, if there are any.
     pub(crate) fn in_parts(
         name: &'static str,
         parts: impl Fn() -> Result<Vec<Part>> + Send + Sync + 'static,
@@ -169,9 +170,9 @@ impl Step {
         self.with_inputs(|inputs| inputs.paths(paths))
     }
 
-    /// Runs the step only when one of `packages`, or a package from which it or its tests are built, has
-    /// changed since the step last passed. If [`inputs`](Self::inputs) is called, too, a change of either is
-    /// enough.
+    /// Runs the step only when one of `packages`, or a workspace package from which these packages
+    /// or their tests are built, has changed since the step last passed. If
+    /// [`inputs`](Self::inputs) is called, too, a change of a path or a package is enough.
     pub(crate) fn packages(self, packages: &'static [&'static str]) -> Self {
         self.with_inputs(|inputs| inputs.packages(packages))
     }
@@ -196,8 +197,9 @@ impl Step {
         self.quick
     }
 
-    /// Names earlier steps whose results the step uses. `--only` runs them, too, if it selects the step, so that the
-    /// step never tests what was built from older sources or by another command.
+    /// Declares the earlier steps whose results the step uses. If `--only` selects the step, the
+    /// earlier steps run, too, so that the step never tests a build of older sources or of another
+    /// command.
     pub(crate) fn uses(mut self, steps: &'static [&'static str]) -> Self {
         self.uses = steps;
         self
@@ -235,8 +237,8 @@ impl Part {
         Part { name: name.to_owned(), inputs, own: None }
     }
 
-    /// Sets the inputs of the part without those of its dependencies. If only dependencies have changed, a
-    /// quick run may omit some checks of the part ([`Due::dependents`]).
+    /// Sets the part's own inputs, without those of its dependencies. If only dependencies have
+    /// changed, a quick run may omit some checks of the part ([`Due::dependents`]).
     pub(crate) fn own(mut self, inputs: Inputs) -> Self {
         self.own = Some(inputs);
         self
@@ -381,8 +383,9 @@ pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: O
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
 }
 
-/// Runs steps at the same time, one per processor, and returns their rows of the table in the order of the
-/// steps. A step that uses the results of a step in `failed` fails without being run.
+/// Runs steps at the same time, one per processor, and returns their rows of the outcome table in
+/// the order of the steps. A step that uses the results of a step in `failed` fails without being
+/// run.
 fn run_group(
     command: &str,
     steps: &[&Step],
@@ -428,7 +431,7 @@ fn run_group(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Runs a step, and shows meanwhile how long it has been running and the last line of its log.
+/// Runs a step, and meanwhile shows its running time and the last line of its log.
 fn run_with_progress(command: &str, step: &Step, options: Options) -> Outcome {
     let log = log_file(&file_name(command, step.name));
     thread::scope(|scope| {
@@ -440,8 +443,9 @@ fn run_with_progress(command: &str, step: &Step, options: Options) -> Outcome {
     })
 }
 
-/// Rewrites a line of the terminal every second until the sender of `done` is dropped. A step without a log writes to the
-/// terminal itself.
+/// Shows the running time and the last line of the log in one line of the terminal, which is
+/// rewritten every second until the sender of `done` is dropped. Shows nothing while the log does
+/// not exist, because a step without a log writes to the terminal itself.
 fn show_progress(log: &Path, done: &Receiver<()>) {
     let start = Instant::now();
     let mut out = std::io::stdout();

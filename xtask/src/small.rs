@@ -11,18 +11,22 @@ use crate::result::Result;
 use crate::runner::Run;
 use crate::{board, c_tests, paths, system_rust};
 
-/// Options of the compiler. The last one makes functions of instructions that occur repeatedly.
+/// Options of the Rust compiler. The machine outliner moves instruction sequences that occur
+/// repeatedly to functions.
 const FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Cforce-unwind-tables=no -Zlocation-detail=none \
                      -Cllvm-args=-enable-machine-outliner=always -Clink-arg=-Wl,-z,noseparate-code";
 
-/// Option for the linker that stores the addresses of pointers in data as a bitmap (`DT_RELR`), not as records of 24 bytes.
+/// Linker option that encodes relative relocations as a bitmap (`DT_RELR`) instead of records of 24
+/// bytes.
 const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
-/// Features of a library, and the maximum sizes of its file, stripped, in kilobytes (1,000 bytes).
+/// Features with which the library is built, and limits for the size of the stripped library in
+/// kilobytes (1,000 bytes).
 struct Choice {
     /// Features of the package `anyfn-lib`, separated by commas.
     features: &'static str,
-    /// Size for x86-64 when this was written, rounded up. The library may only shrink.
+    /// Maximum size for x86-64: the size when this number was last changed, rounded up. The library
+    /// must not grow.
     now: u64,
     /// Size that the library should have; `None` if there is no such goal.
     goal: Option<u64>,
@@ -51,7 +55,7 @@ impl Choice {
     }
 }
 
-/// The choices whose sizes are measured.
+/// Sets of features for which the size of the library is measured.
 const CHOICES: [Choice; 5] = [
     Choice { features: "", now: 237, goal: None },
     Choice { features: "runtime,modules", now: 515, goal: Some(300) },
@@ -60,10 +64,11 @@ const CHOICES: [Choice; 5] = [
     Choice { features: "runtime,modules,rpc,reflect", now: 1308, goal: None },
 ];
 
-/// The choice that `./x test` builds, to run the conformance corpus with it.
+/// Set of features with which `./x test` builds the library to run the conformance corpus.
 const CORPUS: Choice = Choice { features: "runtime,modules,reflect,define,null", now: 853, goal: None };
 
-/// Name of the full library in the table, and the size that it should have, in bytes.
+/// Name of the full library in the table of sizes. The next constant is the size in bytes that this
+/// library should have.
 const FULL: &str = "all features, unwinding, built for speed";
 const FULL_GOAL: u64 = 3_500_000;
 
@@ -92,8 +97,9 @@ fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
     Ok(target_dir.join(target).join("small/libanyfn.so"))
 }
 
-/// Returns true if the C library with which `linker` links reads packed relocations, which glibc does since 2.36. A library
-/// needs at least the version of the C library with which it is linked in any case.
+/// Returns true if the C library with which `linker` links supports packed relocations, as glibc
+/// does since 2.36. Packed relocations do not raise the version of the C library that is needed at
+/// run time, which is at least the version at link time in any case.
 fn libc_reads_packed(linker: &str) -> bool {
     let path = Cmd::new(linker).arg("-print-file-name=libc.so.6").output();
     let content = path.ok().and_then(|path| fs::read(path.trim()).ok()).unwrap_or_default();
@@ -118,7 +124,8 @@ fn size(file: &Path) -> Result<u64> {
     Ok(fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len())
 }
 
-/// Runs the conformance corpus with the library, looks up the functions that it lacks, and checks that it has not grown.
+/// Builds the library with the features of [`CORPUS`], and checks that it has not grown. Runs the
+/// conformance corpus with this library, and looks up the functions that it lacks.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
     let (library, _) = CORPUS.build(run, here())?;
     let folder = library.parent().unwrap_or(&library);
@@ -126,7 +133,8 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
     c_tests::left_out(run, folder)
 }
 
-/// Measures the library with each choice of features for each target, and writes the table to [`PAGE`].
+/// Measures the library with each set of features for each target, and writes the table to
+/// [`PAGE`].
 pub(crate) fn measure(run: &Run) -> Result<()> {
     let mut table = String::from("| features | x86-64 | AArch64 | goal |\n|---|---:|---:|---:|\n");
     for choice in CHOICES {
@@ -197,7 +205,7 @@ fn stripped_size(library: &Path) -> Result<u64> {
     size(&copy)
 }
 
-/// Returns a page with another table in place of its table.
+/// Returns the page with `table` in place of its table of sizes.
 fn with_table(page: &str, table: &str) -> Result<String> {
     let lines: Vec<&str> = page.lines().collect();
     let begin = lines.iter().position(|line| line.starts_with("| features |"));

@@ -28,8 +28,9 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths that some Rust tests use and that do not belong to a package. Each element consists of a string and
-/// a path. The path is an input of the tests of a package if the package's sources contain the string.
+/// Paths outside the packages that some Rust tests use. Each element consists of a string and a
+/// path. The path is an input of the tests of a package if the package's sources contain the
+/// string.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -55,7 +56,8 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// with which these items are compared.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-/// Inputs of the small library and of the corpus with it, besides packages.
+/// Paths that, besides packages, are inputs of the steps that build the small library and run the
+/// conformance corpus with it.
 const SMALL: &[&str] = &[
     "xtask/src/small.rs",
     "xtask/src/c_tests.rs",
@@ -69,8 +71,8 @@ const TARGETS: &[&str] = &["xtask/src/targets.rs", "xtask/src/system_rust.rs", "
 /// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
-/// Test files that, like `test_peer*.py`, run in an environment with anyfn, the peer's package and JAX, to
-/// test them in one process.
+/// Test files that, like `test_peer*.py`, run in an environment with anyfn, the peer's package and
+/// JAX, so that all three are loaded in one process.
 const BESIDE_PEER: [&str; 4] =
     ["test_beside.py", "test_dlpack_table.py", "test_producers.py", "test_python_package.py"];
 
@@ -305,7 +307,8 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
     steps
 }
 
-/// Steps whose results the scenarios of the demonstration use. The last one is only there with the emulated board.
+/// Steps whose results the scenarios of the demonstration use. The last step exists only with the
+/// emulated board.
 const SCENARIOS_WITH_BOARD: [&str; 4] =
     ["optimised build", "python package", "c programs", "command for aarch64"];
 

@@ -7,11 +7,13 @@ use crate::result::Result;
 use crate::runner::Run;
 use crate::system_rust;
 
-/// Targets for which the core of the runtime and the protocol of sessions must compile: a page, and boards without an operating system.
+/// Targets for which the core of the runtime and the protocol of sessions must compile: WebAssembly
+/// in a web page, and boards without an operating system.
 const WITHOUT_SYSTEM: [&str; 3] = [WEB, "thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"];
 
 const WEB: &str = "wasm32-unknown-unknown";
-/// Linkers for WebAssembly that can read what the compiler writes, the preferred one first.
+/// Names of the WebAssembly linkers that can read the compiler's object files, in order of
+/// preference.
 const WEB_LINKERS: [&str; 3] = ["wasm-ld-22", "wasm-ld-19", "wasm-ld"];
 
 const ARM: &str = "armv7-unknown-linux-gnueabihf";
@@ -28,8 +30,10 @@ fn cargo(words: &str, target: &str, library: &str) -> Cmd {
         .env("CARGO_TARGET_DIR", paths::target_dir().join("targets"))
 }
 
-/// Compiles the runtime without the standard library for targets without an operating system. Runs the tests of sessions on this
-/// machine, with a protocol that does without it: on one thread, since what is per thread is then shared.
+/// Compiles the runtime without the standard library for targets without an operating system. Runs
+/// the session tests on this machine with a protocol crate that is built without the standard
+/// library. The tests run on one thread, because state that is otherwise per thread is then shared
+/// by all threads.
 pub(crate) fn check(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("test -p anyfn-protocol --no-default-features --test pipe -- --test-threads=1"))?;
     let words = "check --no-default-features -p anyfn-abi -p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-protocol -Zwarnings";
@@ -60,7 +64,7 @@ pub(crate) fn arm(run: &Run) -> Result<()> {
     )
 }
 
-/// Returns the reason why nothing runs on 32-bit Arm, if any.
+/// Returns the reason why programs for 32-bit Arm cannot be built or run, if any.
 pub(crate) fn no_arm() -> Option<String> {
     let is_there = which(ARM_LINKER).is_some() && which(ARM_EMULATOR).is_some();
     (!is_there).then(|| {
@@ -91,7 +95,7 @@ pub(crate) fn web(run: &Run) -> Result<()> {
     run.cmd(Cmd::new("node").arg(paths::root().join("conformance/web/run.mjs")).arg(module))
 }
 
-/// Returns the reason why no WebAssembly module runs, if any.
+/// Returns the reason why WebAssembly modules cannot be built or run, if any.
 pub(crate) fn no_web() -> Option<String> {
     if which("node").is_none() {
         return Some("no Node.js (`apt-get install nodejs`)".into());

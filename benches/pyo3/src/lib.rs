@@ -1,5 +1,5 @@
-//! The benchmarks of `python_calls.py` for PyO3: an extension module in idiomatic PyO3. `extensions.py`
-//! builds it.
+//! Extension module in idiomatic PyO3, which `python_calls.py` measures for comparison.
+//! `extensions.py` builds it.
 
 use std::collections::HashMap;
 use std::time::Instant;

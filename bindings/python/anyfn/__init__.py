@@ -1,4 +1,4 @@
-"""Define a function in any language, call it from any other.
+"""Define a function in any language, and call it from any other.
 
 >>> import anyfn
 >>> my_add = anyfn.register_func("doc.my_add", lambda a, b: a + b, override=True)

@@ -249,7 +249,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def _tree(modules: list[dict[str, Any]]) -> list[str]:
-    """Returns one line per module that a library contains, indented below the module that imports it."""
+    """Returns lines that show the modules in a library, each indented below the module that imports it."""
     lines, shown, open_ = [], set(), [(0, 0)]
     while open_:
         at, depth = open_.pop()
@@ -264,7 +264,7 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
 
 
 class _Carried:
-    """Module that makes a bundle store the bytes of a ``--carry`` file; it has no functions."""
+    """Module without functions that makes a bundle store the bytes of a ``--carry`` file."""
 
     property_mask = 1
 
@@ -402,7 +402,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _check(files: dict[str, str], outdated: list[str]) -> int:
-    """Compares files with their expected text and prints the differences; returns the exit code, 0 or 1."""
+    """Compares files with their expected content and prints the differences. Returns the exit code, 0 if all files match."""
     code = 1 if outdated else 0
     for path in outdated:
         print(f"{path}: replaced by a package of the same name")

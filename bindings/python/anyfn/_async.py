@@ -1,4 +1,4 @@
-"""Asynchronous calls of functions that run long or block, without blocking the event loop: ``await f.call_async(...)``.
+"""Asynchronous calls of long-running or blocking functions, which do not block the event loop: ``await f.call_async(...)``.
 
 The function runs on a thread of a pool with the GIL released. Its result or exception is delivered once, through the
 event loop of the awaiting task. When a call is cancelled or times out, the awaiting task is resumed at once. Native code
@@ -43,7 +43,7 @@ class _Call(_core.CallToken):
     __slots__ = ("function", "args", "kwargs", "context", "loop", "future", "inner")
 
     def give_up(self, code):
-        """Asks the thread that executes the call to stop; ``code`` is the reason."""
+        """Asks the thread that executes the call to stop. ``code`` is the reason: 1 for a cancellation, 2 for a deadline."""
         self.stop(code)
         inner = self.inner
         if inner is not None:

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code. Raises the error of the function."""
+    """Runs the command and returns its exit code. Exceptions from loading the library or calling the function propagate."""
     module = load_module(options.file)
     args = [_value(word) for word in options.args]
     before = [arg.tobytes() if isinstance(arg, Tensor) else b"" for arg in args]

@@ -1,4 +1,4 @@
-"""Compilation of functions by the compiler, a separate library that is loaded on first use."""
+"""Compilation of functions by the compiler, which is a separate library that is loaded on first use."""
 
 from ._core import Object
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _functions(prefix):
-    """Returns the namespace of the compiler's global functions ``<prefix>.<name>``; loads the compiler on first use."""
+    """Returns the namespace of the compiler's global functions ``<prefix>.*``. Loads the compiler on first use."""
     from ._compiler_library import functions
 
     return functions(prefix)
@@ -112,7 +112,7 @@ def _pipeline(pipeline, passes):
 
 
 def _as_module(inputs, name, target):
-    """Returns the module that ``inputs`` describe. If ``name`` is not None, it is the name of the module's only function."""
+    """Converts the inputs of ``build`` to a module. If ``name`` is not None, renames the module's only function."""
     from . import tir
 
     if isinstance(target, (list, tuple)):
@@ -149,7 +149,7 @@ def _is_tensor(value):
 
 
 def _named(module, name):
-    """Returns a module whose only function has the name ``name`` in place of its own."""
+    """Returns a copy of a module whose only function is renamed to ``name``."""
     from . import tir
 
     _check_single(len(module.functions))

@@ -24,7 +24,7 @@ def load() -> None:
 
 
 class functions:
-    """Namespace of the compiler's global functions with a prefix: the attribute ``name`` is ``<prefix>.<name>``."""
+    """Namespace of the global functions of the compiler: the attribute ``name`` is the function ``<prefix>.<name>``."""
 
     def __init__(self, prefix: str) -> None:
         load()

@@ -1,4 +1,4 @@
-"""The command ``anyfn config`` and :func:`get_include`: what a C compiler needs to use the installed runtime."""
+"""The command ``anyfn config`` and :func:`get_include`, which report the options for a C compiler that uses the runtime."""
 
 import os
 

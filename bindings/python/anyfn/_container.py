@@ -1,4 +1,4 @@
-"""The class ``Shape``, and pickling and conversion to built-in containers of Array, List, Map and Dict."""
+"""The class ``Shape``, pickling of Array, List, Map and Dict, and their conversion to built-in containers."""
 
 import _collections_abc as abc
 
@@ -63,7 +63,7 @@ def _deepcopy(self, memo):
 
 
 class _Node:
-    """Wrapper through which a container is pickled, so that repeated references to the container are pickled once."""
+    """Wrapper through which a container is pickled, so that pickle stores a container only once if it occurs several times."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -105,7 +105,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Reduces an Array or Map for pickling. A container with one owner is pickled once, and so without ``_Node``."""
+    """Reduces an Array or Map for pickling. A container with one owner cannot occur twice and is pickled without ``_Node``."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)
@@ -133,7 +133,7 @@ Dict.fromkeys = classmethod(_fromkeys)  # type: ignore[assignment, method-assign
 
 
 class Shape(_Sequence):
-    """An immutable sequence of extents, which behaves like a tuple of ints and compares equal to one.
+    """An immutable sequence of extents, which behaves like a tuple of ints and equals a tuple of the same extents.
 
     >>> Shape([2, 3]) + (4,) == (2, 3, 4)
     True
@@ -229,7 +229,7 @@ class Shape(_Sequence):
 
 
 def _extents(other):
-    """Converts the other operand of a comparison or concatenation to a tuple; returns None if it is not a sequence."""
+    """Converts the second operand of an operator to a tuple. Returns None unless it is a Shape, tuple or list."""
     if isinstance(other, Shape):
         return _core.shape_values(other)
     return tuple(other) if isinstance(other, (tuple, list)) else None

@@ -99,7 +99,7 @@ def remove_converter(cls: "type[Any]") -> None:
 
 
 def _key_of(cls):
-    """Returns type index and type key of the native type to which instances of a class are converted, or None."""
+    """Returns the index and key of the native type to which instances of a class are converted; None without a converter."""
     for base in cls.__mro__:
         if base in _KEYS:
             return _KEYS[base]

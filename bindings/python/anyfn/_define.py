@@ -288,7 +288,7 @@ def _define(cls, key, frozen, kw_only, structural):
 
 
 def _inherited(cls):
-    """Returns type, options and flags of each inherited field of a class, by name, for the class's ``_Signature``."""
+    """Returns a dict from the name of each inherited field of a class to the field's type, options and flags."""
     for base in cls.__mro__[1:]:
         if isinstance(vars(base).get("__signature__"), _Signature):
             return vars(base)["__signature__"].shown
@@ -400,7 +400,7 @@ def _annotated(annotation):
 
 
 def _resolve(annotation, cls, where):
-    """Returns the type that an annotation names; an annotation that is a string is evaluated."""
+    """Returns the type that an annotation specifies. An annotation that is a string is evaluated."""
     if not isinstance(annotation, str):
         return annotation
     import sys

@@ -1,4 +1,4 @@
-"""Available devices, and streams of work on them."""
+"""Available devices, and streams, which are queues of work on devices."""
 
 import _thread
 
@@ -48,7 +48,7 @@ class Stream:
 
     @property
     def handle(self) -> int:
-        """Number that identifies the stream to drivers and native code."""
+        """Number that identifies the stream to device drivers and native code."""
         return self._handle
 
     def synchronize(self) -> None:

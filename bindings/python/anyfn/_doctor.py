@@ -1,4 +1,4 @@
-"""``anyfn.doctor()``: checks which features work on this machine, and finds the reasons why others do not."""
+"""``anyfn.doctor()``: checks which features work on this machine, and reports why the other features do not."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _numpy():
 
 
 def _peers():
-    """Lists installed packages, without importing them: array libraries, and runtimes with the same ABI."""
+    """Lists the installed array libraries, and the installed runtimes with the same ABI, without importing them."""
     import importlib.metadata
 
     done = "looked for packages with a runtime of the same ABI, and for array libraries; none was imported"

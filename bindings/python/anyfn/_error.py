@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Error(RuntimeError):
-    """An error of native code whose kind is not a built-in exception. Each such kind has its own subclass."""
+    """An error whose kind is not a built-in exception, usually raised by native code. Each such kind has its own subclass."""
 
     if TYPE_CHECKING:
         # Only set on errors that come from native code.
@@ -54,7 +54,7 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def cause(self) -> "Optional[BaseException]":
-        """Error that led to this one, as an exception, or None."""
+        """Cause of the error as an exception, or None if the error has no cause."""
         return _core.error_objects(self)[0]
 
     @property
@@ -64,7 +64,7 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def function(self) -> "Optional[str]":
-        """Name of the function that was called with a wrong argument, or None."""
+        """Name of the function that received an invalid argument or returned an invalid result, or None for other errors."""
         return self._detail("function")
 
     @property
@@ -74,22 +74,22 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def caller(self) -> "Optional[str]":
-        """Name of the function that called ``function``, if the error is about its result; otherwise None."""
+        """If the result of ``function`` is invalid, name of the function that called ``function``; otherwise None."""
         return self._detail("caller")
 
     @property
     def path(self) -> "Optional[str]":
-        """Path of the wrong value inside the argument, such as ``[3]["w"]``; empty for the argument itself."""
+        """Path of the invalid value inside the argument or result, such as ``[3]["w"]``; empty for the value as a whole."""
         return self._detail("path")
 
     @property
     def expected(self) -> "Optional[str]":
-        """Expected type of the wrong value, such as ``Array<int>``, or None."""
+        """Expected type of the invalid value, such as ``Array<int>``, or None for other errors."""
         return self._detail("expected")
 
     @property
     def got(self) -> "Optional[str]":
-        """Actual type of the wrong value, or None."""
+        """Actual type of the invalid value, or None for other errors."""
         return self._detail("got")
 
     def _detail(self, key):
@@ -110,7 +110,7 @@ _known = {"InternalError": InternalError, "Error": Error}
 
 
 def class_of_kind(kind: str) -> "type[Exception]":
-    """Returns the exception class of a kind of error; the class is created on first use."""
+    """Returns the exception class of an error kind; a class for a new kind is created on first use."""
     known = _known.get(kind)
     if known is not None:
         return known
@@ -138,7 +138,7 @@ if TYPE_CHECKING:
 def register_error(
     kind: "Union[type[_E], str]", cls: "Optional[type[_E]]" = None
 ) -> "Union[type[_E], Callable[[type[_E]], type[_E]]]":
-    """Registers the exception class of an error kind, for conversions from native errors to exceptions and back.
+    """Registers the exception class of an error kind. Native errors of the kind become exceptions of the class, and vice versa.
 
     An error of that kind raised by native code becomes an exception of the class, and an exception of the class becomes
     an error of that kind in native code. Can be used as a decorator, with the kind or without; the default is the name of

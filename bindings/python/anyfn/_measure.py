@@ -1,4 +1,4 @@
-"""Measurement of functions, profiles of calls, and diagnosis of this machine."""
+"""Measurement of run times, profiles of calls, and diagnosis of this machine."""
 
 from . import _core
 from ._object import register_object
@@ -79,7 +79,7 @@ def time_evaluator(
 
 
 def profile(limit: int = 1_000_000, shapes: bool = False) -> "Profile":
-    """Returns a context manager that records the calls of all languages and threads.
+    """Returns a context manager that records the calls in all languages and on all threads.
 
     The times of at most ``limit`` calls are kept individually, for the timeline; the table covers all calls. With ``shapes``
     the types and shapes of arguments are recorded, too. While no profile runs, calls are not slowed down.

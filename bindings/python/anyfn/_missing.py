@@ -1,4 +1,4 @@
-"""Errors for missing attributes of modules and classes, which explain names of Apache TVM."""
+"""Errors for missing attributes of modules and classes, with hints for names of Apache TVM."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Modules, which are objects with functions by name, usually compiled code."""
+"""Modules, which are objects that contain functions by name, usually compiled ones."""
 
 import os
 
@@ -35,7 +35,7 @@ def _methods_of(native: "Any") -> "Callable[[_C], _C]":
 
 @_methods_of(_core.Module)
 class Module(_Base):
-    """An object with functions by name, usually compiled code, which can import other modules.
+    """An object that contains functions by name, usually compiled ones, and can import other modules.
 
     ``module["name"]`` and ``module.name`` return the function of that name. They raise ``AttributeError`` with the nearest
     name and the names of the module's functions if there is no such function. The functions release the GIL while they run.
@@ -60,11 +60,11 @@ class Module(_Base):
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
     def get_function_doc(self, name: str, query_imports: bool = False) -> "Optional[str]":
-        """Returns the documentation of a function, or None."""
+        """Returns the documentation of a function, or None if it has no documentation."""
         return _core.get_global_func("ffi.ModuleGetFunctionDoc", False)(self, name, query_imports)
 
     def get_function_metadata(self, name: str, query_imports: bool = False) -> "Optional[dict[str, Any]]":
-        """Returns the metadata of a function, such as its signature, as a dict, or None."""
+        """Returns the metadata of a function, such as its signature, as a dict; None if it has no metadata."""
         text = _core.get_global_func("ffi.ModuleGetFunctionMetadata", False)(self, name, query_imports)
         if text is None:
             return None
@@ -85,11 +85,11 @@ class Module(_Base):
         _core.get_global_func("ffi.ModuleImportModule", False)(self, module)
 
     def clear_imports(self) -> None:
-        """Removes all imports. Functions that this module's code has already looked up stay available to it."""
+        """Removes all imports. This module's code can still call the imported functions that it has already looked up."""
         _core.get_global_func("ffi.ModuleClearImports", False)(self)
 
     def get_property_mask(self) -> int:
-        """Returns the properties of the module as a bit mask: 1 saveable, 2 runnable, 4 exported as library code."""
+        """Returns the properties of the module as a bit mask: 1 (can be saved), 2 (can run), 4 (exported as library code)."""
         return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
 
     def is_binary_serializable(self) -> bool:
@@ -164,7 +164,7 @@ class Module(_Base):
         _write_bundle(path, self, objects, (), linker, compiler, compile_options, link_options)
 
     def export_library(self, path: "_Path") -> None:
-        """Does the same as ``export``, which has further parameters; the name is that of Apache TVM."""
+        """Calls ``export``. The name is that of Apache TVM; ``export`` has further parameters."""
         self.export(path)
 
     if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Module(_Base):
         def leases(self, detail: Literal[True]) -> dict[str, list[dict[str, Any]]]: ...
 
     def leases(self, detail: bool = False) -> "Union[dict[str, int], dict[str, list[dict[str, Any]]]]":
-        """Returns the number of leases of each kind that keep the module's library mapped, as a dict that omits zeros.
+        """Returns a dict from kind of lease to the number of leases that keep the module's library mapped; zeros are omitted.
 
         With ``detail``, returns a dict of lists instead: the entries of ``live_handles`` by kind of lease.
         """
@@ -210,7 +210,7 @@ class Module(_Base):
 
     @property
     def entry_name(self) -> str:
-        """Name of the function that a call of the module itself runs: ``main``, or that of the module's only function."""
+        """Name of the function that a call of the module itself runs: ``main``, or the name of the module's only function."""
         return _ENTRY if self.implements_function(_ENTRY) else _only_name_of(self)
 
     @property
@@ -260,7 +260,7 @@ def _entry_of(module):
 
 
 def _only_name_of(module):
-    """Returns the name of a module's only function. Raises ``AttributeError`` if it has several, or none."""
+    """Returns the name of a module's only function. Raises ``AttributeError`` unless the module has exactly one function."""
     try:
         names = module.list_functions()
     except RuntimeError:
@@ -327,7 +327,7 @@ def _write_bundle(path, root, files, imports, linker, compiler, compile_options,
 
 
 def _list_of(name, texts):
-    """Returns the strings in ``texts`` as a list; a single string would be taken for its characters."""
+    """Returns ``texts`` as a list. Raises ``TypeError`` for a single string, which would be split into its characters."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"{name}: expected a list, got a {type(texts).__name__}")
     return list(texts)
@@ -405,7 +405,7 @@ class Watch:
         self._watch = module
 
     def poll(self) -> bool:
-        """If the file has a newer usable build, loads it and returns true. Lookups and calls check for a newer build, too."""
+        """Loads a newer usable build of the file and returns true, if there is one. Lookups and calls do so, too."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self) -> "Module":
@@ -414,7 +414,7 @@ class Watch:
 
     @property
     def module(self) -> "Module":
-        """Newest usable build as a module. Functions that are looked up in it remain those of this build."""
+        """Newest usable build as a module. Functions that are looked up in this module do not change to a newer build."""
         return _releasing("ffi.ModuleWatchNewest")(self._watch)
 
     @property
@@ -424,7 +424,7 @@ class Watch:
 
     @property
     def path(self) -> str:
-        """Absolute path of the file; each check follows symbolic links."""
+        """Absolute path of the file. A path that contains symbolic links is resolved again at each check."""
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
     def get_function(self, name: str) -> "PackedFunc":
@@ -494,7 +494,7 @@ def _releasing(name):
 
 
 def system_lib(prefix: str = "") -> "Module":
-    """Returns a module of the functions with a common name prefix that are linked statically into this process."""
+    """Returns a module of the functions that are linked statically into this process and whose names begin with ``prefix``."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
 
 
@@ -538,7 +538,7 @@ def live_handles(module: "Optional[Module]" = None) -> "list[dict[str, Any]]":
 
 
 def live_handles_text(module: "Optional[Module]" = None) -> str:
-    """Returns the information of ``live_handles`` as text."""
+    """Returns the information of ``live_handles`` as a formatted string."""
     return _core.get_global_func("ffi.LiveHandlesText", False)(module)
 
 

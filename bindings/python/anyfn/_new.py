@@ -20,7 +20,7 @@ _LIBRARIES = {"rust": "target/debug/lib@LIBRARY@.so", "c": "./@NAME@.so", "cpp":
 
 
 def _templates() -> Path:
-    """Returns the folder of the templates: in a wheel that of the package, otherwise that of the command in Rust."""
+    """Returns the folder of the plugin templates: in the package in a wheel, in ``crates/cli`` in the source tree."""
     for folder in (_PACKAGE / "templates", *(parent / "crates/cli/templates" for parent in _PACKAGE.parents)):
         if folder.is_dir():
             return folder
@@ -28,7 +28,7 @@ def _templates() -> Path:
 
 
 def _source_tree() -> str:
-    """Returns the source tree of anyfn, which contains the crates that a plugin in Rust is built against."""
+    """Returns the path of the source tree of anyfn, against whose crates a plugin in Rust is built."""
     given = os.environ.get("ANYFN_ROOT")
     for root in [Path(given)] if given else _PACKAGE.parents:
         if (root / "crates" / "anyfn" / "Cargo.toml").is_file():

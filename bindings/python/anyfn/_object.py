@@ -124,7 +124,7 @@ def _hook(index, name):
 
 
 def _has_constructor(cls):
-    """Returns true if a class has or inherits a constructor other than the ``__ffi_init__`` of its native type."""
+    """Returns true if a class defines or inherits a constructor other than the ``__ffi_init__`` of its native type."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:
@@ -161,7 +161,7 @@ class _ConstructorSignature:
 
 
 def _check_builtin(key, index, cls):
-    """Raises ``TypeError`` unless ``cls`` may represent the type ``key``; built-in classes cannot be replaced."""
+    """Raises ``TypeError`` unless ``cls`` may represent the type ``key``. Only a derived class may replace a built-in class."""
     if index >= _FIRST_OTHER:
         if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
             raise TypeError(f"{cls.__name__} derives from the class of a built-in type, but {key!r} is not built in")
@@ -172,7 +172,7 @@ def _check_builtin(key, index, cls):
 
 
 def _own_class(index):
-    """Returns the class that represents a type, or None if its objects have the class of another type or no class."""
+    """Returns the class of a type itself, or None if the type's objects have the class of an ancestor type or no class."""
     cls = _core.registered_class(index)
     known = _core.type_of_class(cls)
     return cls if known is not None and known[0] == index else None

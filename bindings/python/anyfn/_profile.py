@@ -20,7 +20,7 @@ def _is_page(path):
 
 
 class Profile:
-    """Context manager, as returned by ``anyfn.profile()``, that records the calls of all languages and threads.
+    """Context manager, as returned by ``anyfn.profile()``, that records the calls in all languages and on all threads.
 
     After it has stopped, ``str(profile)`` is a table of the functions, and ``save`` writes the timeline.
     """
@@ -94,7 +94,7 @@ class Profile:
         return self._call("trace", self._result())
 
     def html(self) -> str:
-        """Returns a page with the timeline and the table, which needs no network; notebooks show it."""
+        """Returns an HTML page with the timeline and the table, which needs no network. Notebooks display this page."""
         from . import _timeline
 
         return _timeline.page(self.trace(), self.table(), f"{self.calls:,} calls in {self.duration * 1e3:.6g} ms")
@@ -108,7 +108,7 @@ class Profile:
         return f'<iframe srcdoc="{html.escape(self.html())}" style="width: 100%; height: 30rem; border: 0"></iframe>'
 
     def save(self, path: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> None:
-        """Writes the timeline to a file: a page for a browser if its name ends in ``.html``, otherwise JSON for Perfetto.
+        """Writes the timeline to a file: an HTML page if the name ends in ``.html`` or ``.htm``, otherwise JSON for Perfetto.
 
         ``chrome://tracing`` and https://ui.perfetto.dev open the JSON file.
         """

@@ -37,14 +37,14 @@ _VALUE, _VALUE_AND_REGION, _VALUE_AND_TOOL, _ALL = range(4)
 
 
 class WalkResult:
-    """Values that a ``structural_walk`` callback may return: continue, or skip the children (with ``order="pre"``)."""
+    """Values that a ``structural_walk`` callback may return: to continue, or (with ``order="pre"``) to skip the children."""
 
     ADVANCE = 0
     SKIP = 1
 
 
 class DefRegionKind:
-    """Kind of a definition region: a value in it defines no variables, all variables in the value, or only itself."""
+    """Kind of a definition region. Values in it define no variables, all variables that they contain, or only themselves."""
 
     NONE = 0
     DEF_PATTERN = 1
@@ -52,7 +52,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """Object that a callback returns to end a walk or visit, which then returns it; ``value`` may be anything."""
+    """Object that a callback returns to end a walk or visit, whose result is then this object; ``value`` may be anything."""
 
     if TYPE_CHECKING:
 
@@ -72,11 +72,11 @@ class StructuralVisitor(_core.Object):
     """Visitor with which callbacks of ``structural_visit`` visit children. It is valid only during the callback."""
 
     def visit(self, value: "Any") -> "Optional[VisitInterrupt]":
-        """Calls the callback that matches a value, or else visits its children. Returns the VisitInterrupt, if any."""
+        """Calls the callback for a value, or visits its children if no callback matches. Returns the VisitInterrupt, if any."""
         return _visit(self, value)
 
     def default_visit(self, value: "Any") -> "Optional[VisitInterrupt]":
-        """Visits the children of a value, not the value itself. Returns None or the VisitInterrupt that ends the visit."""
+        """Visits the children of a value, but not the value itself. Returns the VisitInterrupt that ends the visit, or None."""
         return _default_visit(self, value)
 
     def def_region_kind(self) -> int:
@@ -84,7 +84,7 @@ class StructuralVisitor(_core.Object):
         return _visitor_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` while the DefRegionKind is ``kind``; if it is ``DEF_PATTERN`` already, it does not change."""
+        """Calls ``callback()`` with ``kind`` as the DefRegionKind. If the current kind is ``DEF_PATTERN``, it is kept."""
         return _visitor_with_region(self, kind, callback)
 
 
@@ -93,19 +93,19 @@ class StructuralMutator(_core.Object):
     """Mutator with which callbacks of ``structural_mutate`` mutate children. It is valid only during the callback."""
 
     def mutate(self, value: "Any") -> "Any":
-        """Returns the replacement of a value: a matching callback's result, or else the value with mutated children."""
+        """Returns the replacement of a value: the result of the callback that matches, or the value with mutated children."""
         return _mutate(self, value)
 
     def default_mutate(self, value: "Any") -> "Any":
-        """Returns a value with mutated children, or the same value if no child changes. Calls no callback for the value."""
+        """Returns a value with mutated children, or the value itself if no child changes. Calls no callback for the value."""
         return _default_mutate(self, value)
 
     def var_remap_get(self, var: "Object") -> "Any":
-        """Returns the recorded replacement of a variable, or None."""
+        """Returns the recorded replacement of a variable, or None if no replacement is recorded."""
         return _remap_get(self, var)
 
     def var_remap_set(self, var: "Object", mapped_value: "Any") -> None:
-        """Records the replacement for the uses of a variable."""
+        """Records the value that replaces later uses of a variable."""
         _remap_set(self, var, mapped_value)
 
     def def_region_kind(self) -> int:
@@ -113,7 +113,7 @@ class StructuralMutator(_core.Object):
         return _mutator_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` while the DefRegionKind is ``kind``; if it is ``DEF_PATTERN`` already, it does not change."""
+        """Calls ``callback()`` with ``kind`` as the DefRegionKind. If the current kind is ``DEF_PATTERN``, it is kept."""
         return _mutator_with_region(self, kind, callback)
 
 
@@ -124,7 +124,7 @@ def structural_walk(
     order: "_Order" = "post",
     once: bool = False,
 ) -> "Optional[VisitInterrupt]":
-    """Walks a graph and calls ``callbacks`` for its objects, the values of their fields, and elements of containers.
+    """Walks a graph and calls ``callbacks`` for objects, the values of their fields, and the elements of containers.
 
     ``callbacks`` is a function for all values, a pair ``(type, function)``, or a list of pairs, of which the first that
     matches is called. A type is a class (a type of native objects, ``int``, ``str``, ``list`` ..), the key of a type, a
@@ -225,7 +225,7 @@ def _order(order, what):
 
 
 def _entries(callbacks, extra, name):
-    """Returns three native arguments for each callback: a type index, a code for the parameters, and the function."""
+    """Returns the native arguments for callbacks, three for each: a type index, a code for the parameters, and the function."""
     kind = type(callbacks)
     if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]) and not isinstance(callbacks[0], (tuple, list)):
         return [_type_index(callbacks[0], name), extra, callbacks[1]]
@@ -289,7 +289,7 @@ def _type_index(wanted, name):
 
 
 def _takes_three(function):
-    """Returns true if a function takes three positional arguments."""
+    """Returns true if a function can be called with three positional arguments."""
     code = getattr(function, "__code__", None)
     if code is not None and type(function).__name__ == "function" and not code.co_flags & 4:
         return code.co_argcount >= 3 and code.co_argcount - len(function.__defaults__ or ()) <= 3

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 
 def json_metadata(text: "Optional[str]" = None, *, path: "Optional[_Path]" = None) -> "Map[str, Any]":
-    """Returns the metadata that ``save_json`` saved: the caller's metadata, and format and version under ``"anyfn"``.
+    """Returns the metadata that ``save_json`` saved: that of the caller, and the format and version under ``"anyfn"``.
 
     >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]
     'x'
@@ -117,7 +117,7 @@ def register_alias(old: str, new: str, *, of: "Union[None, str, type[Object]]" =
 
 
 def _reduce(self):
-    """Implements pickling of objects, which are stored as the result of ``save_json``."""
+    """Implements pickling of objects. An object is pickled as the JSON that ``save_json`` returns."""
     cls = type(self)
     try:
         text = save_json(self)
@@ -138,7 +138,7 @@ def _reduce(self):
 
 
 def _load_pickled(classes, text):
-    """Loads a pickled object. Unpickling ``classes`` has already imported the modules that define the types."""
+    """Loads a pickled object. ``classes`` is unused, but unpickling it has imported the modules that define the types."""
     return load_json(text)
 
 

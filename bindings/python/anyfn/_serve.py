@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
 
 
 def create_key_file(path: str, key: str) -> None:
-    """Creates a file that contains only a key, to which other users have no access. An existing file is not changed."""
+    """Creates a file that contains only a key and that other users cannot access. Raises ``FileExistsError`` if ``path`` exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -72,7 +72,7 @@ def create_key_file(path: str, key: str) -> None:
 
 
 def session_command(options: argparse.Namespace) -> list[str] | None:
-    """Returns the command of session processes, or None for that of ``rpc.serve``."""
+    """Returns the command that starts a session process, or None for the default command of ``rpc.serve``."""
     if options.runner is None:
         return None
     words = shlex.split(options.runner)
@@ -84,7 +84,7 @@ def session_command(options: argparse.Namespace) -> list[str] | None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code. Raises an exception for wrong options and failures."""
+    """Runs the command and returns its exit code. Raises an exception if an option is wrong or the command fails."""
     if options.what == "key":
         key = rpc.make_key(options.name)
         if options.output is None:

@@ -1,4 +1,4 @@
-"""Passes the classes that are defined in Python to the extension module. The package imports this module once."""
+"""Passes the classes that are defined in Python to the extension module, when the package first imports this module."""
 
 from . import _core, _signature
 from ._container import Shape

@@ -66,7 +66,7 @@ def _plain(value):
 
 
 def _text(func):
-    """Returns the signature as text, such as ``(a: int, b: int = 2) -> int``, or None if it is unknown."""
+    """Returns the signature as a string, such as ``(a: int, b: int = 2) -> int``, or None if the function has no signature."""
     told = _core.function_signature(func)
     if told is None:
         return None
@@ -190,7 +190,7 @@ def _text_without_types(func):
 
 
 def _attribute(func, name):
-    """Computes the attribute ``name`` of a function on access; called from native code if the attribute has not been set.
+    """Computes the attribute ``name`` of a function on access; native code calls this if the attribute has not been set.
 
     For ``__source__``, the function is the Python callable itself, and the result is that of ``_source``.
     """
@@ -203,7 +203,7 @@ def _attribute(func, name):
 
 
 class _Lazy:
-    """Descriptor of an attribute that is computed on access, unless it has been set on the function."""
+    """Descriptor of a function attribute that is computed on access."""
 
     def __init__(self, compute, of_class=None):
         self.compute = compute
@@ -252,7 +252,7 @@ attribute, it is not bound to instances, like a built-in function.
 
 
 def install(classes: "Mapping[str, type[Any]]") -> None:
-    """Sets the attributes of the class PackedFunc that are written in Python.
+    """Sets the attributes of the class PackedFunc that are implemented in Python.
 
     ``classes`` are the classes of native types that Python modules define, by the names of the types in schemas.
     """
@@ -291,7 +291,7 @@ _SCHEMAS = {
 
 
 def _schema(annotation):
-    """Returns the schema of the type that an annotation names; the type is ``Any`` if the annotation is unknown."""
+    """Returns the schema of the type that an annotation specifies; the type is ``Any`` if the annotation is unknown."""
     try:
         if annotation in _SCHEMAS:
             return {"type": _SCHEMAS[annotation]}
@@ -334,7 +334,7 @@ def _as_json(value, depth=8):
 
 
 def _source(function):
-    """Returns a line of a traceback that shows where a callable is defined in Python, or None if it is not.
+    """Returns a traceback line that shows where a callable is defined, or None if no Python code defines it.
 
     The line is not part of the signature, which remote peers can read.
     """
@@ -361,7 +361,7 @@ def _source(function):
 
 
 def _source_of(function):
-    """Returns a line of a traceback that shows where a Python function is defined, or None for other functions."""
+    """Returns a traceback line that shows where a Python function is defined, or None for other functions."""
     python = _core.python_callable(function)
     return None if python is None else _source(python)
 

@@ -1,4 +1,4 @@
-"""Comparison, hashes and copies of values of all types, derived from their fields."""
+"""Comparison, hashing and copying of values of all types, based on the fields of objects."""
 
 from . import _core
 from ._object import register_object
@@ -96,7 +96,7 @@ def recursive_hash(value: "Any") -> int:
 
 
 def deep_copy(value: "Any") -> "Any":
-    """Returns a deep copy of a value of any nesting depth; the copy has the same sharing and cycles.
+    """Returns a deep copy of a value of any nesting depth. Shared objects and cycles are preserved in the copy.
 
     >>> from anyfn import List
     >>> inner = List([1])
@@ -183,7 +183,7 @@ class AccessPath(_core.Object):
 
 
 class StructuralKey(_core.Object):
-    """Key of a dict, ``Map`` or ``Dict`` that is compared structurally; ``key`` is the value, ``hash_i64`` its hash.
+    """Dictionary key that is compared by structural equality; ``key`` is the wrapped value, ``hash_i64`` its structural hash.
 
     >>> names = {StructuralKey([1, 2]): "a"}
     >>> names[StructuralKey((1, 2))]
@@ -210,7 +210,7 @@ _hooks = {}  # type: dict[tuple[int, str], Callable[..., Any]]
 
 
 def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Callable[..., Any]") -> None:
-    """Registers a function as the hook by which a native type replaces an operation on its objects, in all languages.
+    """Registers a hook, which is a function that replaces an operation on objects of a native type in all languages.
 
     ``of`` is the key of the type, or the class that represents it. ``name`` is, for example, ``__ffi_repr__``, whose
     function receives the object and a callback that formats other objects. A class that ``anyfn.object`` defines can have
@@ -247,7 +247,7 @@ _reduce = _core.Object.__reduce__
 
 
 def _reconstruct(self, memo):
-    """Copies an object through its pickling methods, which raise ``TypeError`` if the object cannot be copied."""
+    """Copies an object through its pickling methods. They raise ``TypeError`` if the object cannot be pickled."""
     import copy
 
     reduced = self.__reduce_ex__(4)
@@ -255,7 +255,7 @@ def _reconstruct(self, memo):
 
 
 def _copies(self):
-    """Returns true if native code copies an object: its class does not define pickling, and its type can be copied."""
+    """Returns true if native code can copy an object: its class does not customise pickling, and its type can be copied."""
     if type(self).__reduce__ is not _reduce:
         return False
     return isinstance(self, _core.BuiltinObject) or _core.type_attribute("__ffi_shallow_copy__", self.type_index) is not None

@@ -55,7 +55,7 @@ _BUILTIN = frozenset(dir(builtins))
 
 
 class Namespace:
-    """Functions, native types and nested namespaces, from which the stub of a Python module is generated.
+    """Functions, native types and nested namespaces from which the stub of a Python module is generated.
 
     Functions and namespaces are stored by name, types by key.
     """
@@ -99,7 +99,7 @@ _FIRST_OTHER = 128
 
 
 def of_types(prefix: str) -> dict[str, TypeInfo]:
-    """Returns the native types whose keys begin with a prefix, by key. Without a prefix, omits those of the runtime."""
+    """Returns a dict from key to native type, for keys with a prefix. Without a prefix, omits the types of the runtime."""
     keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
     keys.sort(key=lambda key: (_core.type_index(key) or 0, key))
     wanted = [key for key in keys if key.startswith(prefix) and (prefix or not key.startswith("ffi."))]
@@ -115,7 +115,7 @@ def is_name(text: str) -> bool:
 
 
 def python_name(text: str, taken: Iterable[str]) -> str:
-    """Converts a string to a Python name that is not taken: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
+    """Converts a string to a Python name that is not in ``taken``: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
     name = re.sub(r"\W", "_", text) or "_"
     if not ("_" + name).isidentifier():
         # Some digits and letters are not allowed in identifiers.
@@ -131,7 +131,7 @@ def python_name(text: str, taken: Iterable[str]) -> str:
 
 
 def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Returns a unique Python name for each name, in sorted order; valid Python names are kept."""
+    """Returns a dict from each name, in sorted order, to a unique Python name. Valid Python names are kept."""
     names = sorted(names)
     found = {name: name for name in names if is_name(name) and name not in taken}
     for name in names:
@@ -247,7 +247,7 @@ _NO_CLASS = "anyfn.Object"
 
 
 def _class_of(key: str) -> str:
-    """Returns the import path of the class that is registered for a type, or ``anyfn.Object`` if there is no such class."""
+    """Returns the import path of the class that represents a type, or ``anyfn.Object`` if no such class can be imported."""
     index = _core.type_index(key)
     cls = None if index is None else _core.registered_class(index)
     # The classes in `anyfn.types` are made at run time, so type checkers do not know their members.
@@ -258,7 +258,7 @@ def _class_of(key: str) -> str:
 
 
 def _keys_in(schema: Any) -> Iterator[str]:
-    """Yields the keys of the native types without an importable class in a schema."""
+    """Yields the keys of those native types in a schema whose class cannot be imported."""
     if not isinstance(schema, dict):
         return
     origin = schema.get("type")
@@ -270,7 +270,7 @@ def _keys_in(schema: Any) -> Iterator[str]:
 
 
 def _keys_of_type(info: TypeInfo) -> Iterator[str]:
-    """Yields the keys of the native types to which the stub of a type refers."""
+    """Yields the keys of the native types to which the stub of a type refers and whose class cannot be imported."""
     if info.parent is not None:
         yield from _keys_in({"type": info.parent.key})
     for field in info.fields:
@@ -290,7 +290,7 @@ def _members(types: Iterable[TypeInfo]) -> Iterator[str]:
 
 
 def _loads(text: Any) -> dict[str, Any]:
-    """Parses a string as a JSON object; returns an empty dict if it is not one."""
+    """Parses a string as a JSON object; returns an empty dict if the string is not a JSON object."""
     try:
         value = json.loads(text)
     except (TypeError, ValueError):
@@ -329,12 +329,12 @@ class Signature:
         self.doc = doc.strip() if isinstance(doc, str) else ""
 
     def keys(self) -> Iterator[str]:
-        """Yields the keys of the native types in the signature that have no importable class."""
+        """Yields the keys of those native types in the signature whose class cannot be imported."""
         for schema in (*(self.params or ()), self.result):
             yield from _keys_in(schema)
 
     def head(self, imports: Imports) -> str:
-        """Returns parameters and result, such as ``(a: int, b: int = 2) -> int``."""
+        """Returns the parameters and result as written in a stub, such as ``(a: int, b: int = 2) -> int``."""
         result = type_text(self.result, imports, False)
         if self.params is None:
             return f"(*args: {imports.use('typing.Any')}) -> {result}"
@@ -411,7 +411,7 @@ def _docstring(text: str, indent: str = "    ") -> str:
 
 
 def _loads_of(libraries: list[str], variable: str = "_libraries") -> Iterator[str]:
-    """Yields statements by which a module loads libraries from paths relative to the module's file."""
+    """Yields the statements with which a module loads libraries from paths relative to the module's file."""
     if libraries:
         yield "import os as _os\n"
     yield "import anyfn as _anyfn\n"
@@ -451,7 +451,7 @@ class _Module:
 
 
 class Layout:
-    """Python modules of the functions and native types of the process, by their namespace.
+    """Python modules for the global functions and native types of the process, arranged by namespace.
 
     Both commands that write a package use the same layout, so that their files fit together. ``prefix`` selects functions
     and types. If ``folder`` is empty, nothing is written.
@@ -474,7 +474,7 @@ class Layout:
         self.plain_types = _Module(plain_types, ("types_",))
 
     def _add(self, space: Namespace, path: _Path, files: _Path) -> bool:
-        """Adds a namespace and those in it. Returns true if one of its functions or types is selected."""
+        """Adds a namespace and its nested namespaces. Returns true if one of their functions or types is selected."""
         module = self.modules[path] = _Module(space, files)
         spaces = space.spaces.items()
         below = [self._add(inner, (*path, name), (*files, module.spaces[name])) for name, inner in spaces]
@@ -483,12 +483,12 @@ class Layout:
         return module.is_package or any(name.startswith(self.prefix) for name in (*names, *space.types))
 
     def module_of(self, key: str) -> Optional[_Module]:
-        """Returns the module with the class of a native type, or None if the type has no class."""
+        """Returns the module that contains the class of a native type, or None if no module contains it."""
         module = self.modules.get(tuple(key.split(".")[:-1])) if "." in key else self.plain_types
         return module if module is not None and key in module.classes else None
 
     def file(self, module: _Module) -> str:
-        """Returns the path of a module without the extension. A module with submodules is a package."""
+        """Returns the path of a module's file without the extension. The file of a module with submodules is ``__init__``."""
         path = os.path.join(self.folder, *module.path)
         is_package = module.is_package
         if self.folder and not is_package and os.path.isdir(path):
@@ -497,7 +497,7 @@ class Layout:
         return os.path.join(path, "__init__") if is_package else path
 
     def find(self, module: _Module, key: str) -> Optional[tuple[str, str]]:
-        """Returns the Python module and the name of a class for a reference in ``module``, or None if there is no class."""
+        """Returns the module path (empty for ``module`` itself) and the name of a type's class, or None if no class exists."""
         target = self.module_of(key)
         if target is None:
             return None
@@ -505,7 +505,7 @@ class Layout:
 
 
 def _package_of(folder: str) -> str:
-    """Returns the dotted name of a folder inside of the outermost Python package; empty if it is not inside of one."""
+    """Returns the dotted import path of a folder, from the outermost enclosing Python package on; empty if there is none."""
     found, name = "", ""
     folder = os.path.abspath(folder)
     while os.path.basename(folder).isidentifier():
@@ -517,7 +517,7 @@ def _package_of(folder: str) -> str:
 
 
 class _Package:
-    """Files of a package of stubs, which are collected section by section."""
+    """Files of a package of stubs. The content of the files is added section by section."""
 
     def __init__(self, layout: Layout, libraries: list[str], runtime: bool) -> None:
         self.layout, self.libraries, self.runtime = layout, libraries, runtime
@@ -552,7 +552,7 @@ class _Package:
         self._add(_FUNCTIONS, module, stub, source)
 
     def add_types(self, keys: Iterable[str], keep: bool = False) -> None:
-        """Adds the modules with the classes of native types, and those with the classes to which they refer.
+        """Adds the modules that define the classes of native types, and of the types to which those classes refer.
 
         With ``keep``, a module is not added if an earlier run has written the class.
         """
@@ -569,7 +569,7 @@ class _Package:
                 open_ += _keys_of_type(info)
 
     def _is_written(self, module: _Module, name: str) -> bool:
-        """Returns true if an earlier run has written the class ``name``."""
+        """Returns true if an earlier run has written the class ``name`` to the module's stub."""
         known = self._known(module, ".pyi").get(_TYPES, "")
         return re.search(rf"^class {name}\b", known, re.MULTILINE) is not None
 
@@ -602,12 +602,12 @@ class _Package:
         return files
 
     def _path_of(self, module: _Module) -> str:
-        """Returns the namespace of a module as text; empty for names without a dot."""
+        """Returns the dotted name of a module's namespace; empty for functions and types whose names contain no dot."""
         return next((".".join(path) for path, other in self.layout.modules.items() if other is module), "")
 
 
 def _text_of(path: str, sections: dict[str, str]) -> str:
-    """Returns the text of a file for the namespace ``path``."""
+    """Returns the content of a file for the namespace ``path``."""
     kinds = [kind for kind in _MARKERS if kind in sections]
     what = " and ".join({_FUNCTIONS: "global functions", _TYPES: "native types"}[kind] for kind in kinds)
     title = f"{what.capitalize()}: {path}." if path else f"{what.capitalize()} without a prefix."
@@ -618,7 +618,7 @@ def _text_of(path: str, sections: dict[str, str]) -> str:
 
 
 def _sections_in(file: str) -> dict[str, str]:
-    """Returns the sections of a file by kind. Returns an empty dict if the file does not exist or has another origin."""
+    """Returns the sections of a file by kind; an empty dict if the file does not exist or ``anyfn stubs`` did not write it."""
     try:
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
@@ -638,7 +638,7 @@ def _sections_in(file: str) -> dict[str, str]:
 
 
 def outdated(files: Iterable[str]) -> list[str]:
-    """Returns the existing files that ``files`` replace: ``a.pyi`` if ``a/__init__.pyi`` has taken its content over."""
+    """Returns the existing files that ``files`` replace, such as ``a.pyi`` if its content is now in ``a/__init__.pyi``."""
     found = []
     for path in files:
         folder, name = os.path.split(path)
@@ -698,7 +698,7 @@ def types_files(prefix: str, libraries: list[str], folder: str, runtime: bool) -
 
 
 def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
-    """Returns a dict from path to source: a library's stub and, if ``runtime``, the module that the stub describes.
+    """Returns a dict from path to content: the stub of a library and, if ``runtime`` is true, the module that it describes.
 
     Both contain the classes of the native types to which the functions refer.
     """
@@ -724,7 +724,7 @@ def module_files(module: Module, library: str, file: str, runtime: bool) -> dict
 
 
 def _types_of(functions: Iterable[PackedFunc]) -> dict[str, TypeInfo]:
-    """Returns the native types without an importable class to which functions refer, directly or indirectly, by key."""
+    """Returns, by key, the native types without an importable class to which functions refer, directly or indirectly."""
     known = of_types("")
     found: dict[str, TypeInfo] = {}
     open_ = [key for function in functions for key in Signature(function.signature).keys()]
@@ -758,7 +758,7 @@ def _class_lines(info: TypeInfo, name: str, imports: Imports) -> list[str]:
 
 
 def _class_source(info: TypeInfo, name: str) -> str:
-    """Returns the statement by which a module defines the class of a native type."""
+    """Returns the statement that defines the class of a native type in a module."""
     cls = f"_anyfn.type_info({info.key!r}).cls"
     if _core.type_of_class(info.cls) == (info.index, info.key):
         return f"{name} = {cls}"

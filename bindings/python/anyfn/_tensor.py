@@ -1,4 +1,4 @@
-"""The class ``Tensor``, and import of arrays by DLPack."""
+"""The class ``Tensor``, and the import of arrays through DLPack."""
 
 from . import _core
 from ._tensor_make import _extents, _is_array, tensor, zeros as zeros
@@ -78,7 +78,7 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def strides(self) -> "tuple[int, ...]":
-        """Distance between neighbours of each dimension, in elements."""
+        """Distances between neighbouring elements in each dimension, in elements."""
         return _core.tensor_info(self)[1]
 
     @property
@@ -93,7 +93,7 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def data_ptr(self) -> int:
-        """Address of the first element on its device."""
+        """Address of the first element in the memory of the device."""
         return _core.tensor_info(self)[4]
 
     @property
@@ -134,7 +134,7 @@ class Tensor(_core.BuiltinObject):
         return _core.tensor_info(self)[5]
 
     def numpy(self) -> "NDArray[Any]":
-        """Returns a NumPy array that shares the memory.
+        """Returns a NumPy array that shares the tensor's memory.
 
         Data types that NumPy does not have, such as ``bfloat16``, require the package ml_dtypes. Raises ``BufferError`` if
         the host cannot read the memory, and ``TypeError`` for a data type that NumPy cannot represent.
@@ -247,7 +247,7 @@ class Tensor(_core.BuiltinObject):
         return float(self.item())
 
     def reshape(self, *shape: "Union[int, ShapeLike]") -> "Tensor":
-        """Returns a view with another shape; one extent may be -1, which is then computed.
+        """Returns a view with another shape. One extent may be -1, which is replaced by the extent that fits.
 
         Raises ``ValueError`` if the number of elements differs, or if no strides can describe the view. In the latter case
         ``tensor.contiguous().reshape(..)`` makes a copy.
@@ -273,7 +273,7 @@ class Tensor(_core.BuiltinObject):
         offset: int = 0,
         dtype: "Optional[DTypeLike]" = None,
     ) -> "Tensor":
-        """Returns a view with the given extents, strides and offset, which are in elements of ``dtype``.
+        """Returns a view with the given shape, strides and offset. Strides and offset are in elements of ``dtype``.
 
         Raises ``ValueError`` if the view reaches outside of the memory that the elements of this tensor span.
         """
@@ -294,7 +294,7 @@ class Tensor(_core.BuiltinObject):
     # ---- Copies ----
 
     def copyto(self, target: "_T") -> "_T":
-        """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns ``target``."""
+        """Copies the elements to a tensor or array of the same shape and data type, on any device. Returns ``target``."""
         _copy_from_to(self, target)
         return target
 
@@ -444,7 +444,7 @@ def _out_of_range(index, extent):
 
 
 class _ForReading:
-    """Adapter that exports a read-only tensor to NumPy.
+    """Adapter that exports a read-only tensor to NumPy, which then only reads the tensor's memory.
 
     Versions of NumPy that support only unversioned DLPack can import it, because they never write to imported memory.
     """
@@ -460,7 +460,7 @@ class _ForReading:
 
 
 class _Interface:
-    """Adapter that exports the memory of a tensor to NumPy as writable, and keeps the tensor alive."""
+    """Adapter that exports the memory of a tensor to NumPy as writable memory, and keeps the tensor alive."""
 
     def __init__(self, tensor, interface):
         self.tensor = tensor
@@ -479,7 +479,7 @@ def from_dlpack(array: "TensorLike") -> "Tensor":
 
 
 def const(array: "TensorLike") -> "Tensor":
-    """Lends an array to functions that only read it: returns a read-only Tensor that shares its memory.
+    """Returns a read-only Tensor that shares the memory of an array, for functions that only read the array.
 
     A function refuses read-only memory, and immutable arrays such as those of JAX, unless its signature says that it only
     reads the argument. For a function whose signature says nothing, the caller states it: ``f(const(x))``. If the function

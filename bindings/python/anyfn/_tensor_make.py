@@ -27,7 +27,7 @@ _DEEPEST = 64
 def empty(
     shape: "Union[int, ShapeLike]", dtype: "DTypeLike" = "float32", device: "Union[DeviceLike, str]" = "cpu"
 ) -> "Tensor":
-    """Returns a tensor with unspecified elements, aligned to 64 bytes.
+    """Returns a tensor with unspecified element values, whose memory is aligned to 64 bytes.
 
     ``shape`` is an int or a sequence of ints. Raises ``ValueError`` for an invalid shape, ``MemoryError`` if there is not
     enough memory, and ``RuntimeError`` with the reason if the device is not available.
@@ -41,7 +41,7 @@ def empty(
 def zeros(
     shape: "Union[int, ShapeLike]", dtype: "DTypeLike" = "float32", device: "Union[DeviceLike, str]" = "cpu"
 ) -> "Tensor":
-    """Returns a tensor of zeros. Raises the errors of ``empty``.
+    """Returns a tensor of zeros. Raises the same errors as ``empty``.
 
     >>> zeros(3).tolist()
     [0.0, 0.0, 0.0]
@@ -146,7 +146,7 @@ def _of_numbers(numbers, shape, dtype, device):
 
 
 def _number(value):
-    """Converts a number of another class, such as a NumPy scalar, to a built-in Python number."""
+    """Converts a number that is not a built-in number, such as a NumPy scalar, to a built-in Python number."""
     if isinstance(value, (bool, int, float, complex)):
         for kind in (bool, int, float, complex):
             if isinstance(value, kind):

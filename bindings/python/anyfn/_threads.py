@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def num_threads() -> int:
-    """Returns the number of threads of a parallel loop of compiled code, including the calling thread.
+    """Returns the number of threads that run a parallel loop of compiled code, including the calling thread.
 
     ``set_num_threads`` or the environment variable ``ANYFN_NUM_THREADS`` set it. The default is the number of processors in
     the affinity mask of the process, limited by its control group's share of processor time.
@@ -20,7 +20,7 @@ def num_threads() -> int:
 
 
 def set_num_threads(threads: "Optional[int]") -> None:
-    """Sets the number of threads of a parallel loop, including the calling thread; ``None`` restores the default.
+    """Sets the number of threads that run a parallel loop, including the calling thread; ``None`` restores the default.
 
     Raises ``ValueError`` unless ``threads`` is None or an integer of at least 1.
     """

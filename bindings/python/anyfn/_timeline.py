@@ -1,4 +1,4 @@
-"""Page with the timeline of a profile: one HTML file that needs no network and no other file."""
+"""Page with the timeline of a profile: one HTML file that needs neither a network nor other files."""
 
 from __future__ import annotations
 

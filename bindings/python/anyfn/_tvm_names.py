@@ -1,4 +1,4 @@
-"""Well-known names of Apache TVM that anyfn does not have, each with a hint at what to use instead.
+"""Well-known names of Apache TVM that anyfn does not have, each with a hint that describes what to use instead.
 
 Modules and classes read this table only after the lookup of a name has failed. Names that exist here as in Apache TVM are
 ordinary attributes. ``docs/coming-from-tvm.md`` compares both.

@@ -57,7 +57,7 @@ class dtype(_core.Word):
 
     @property
     def code(self) -> int:
-        """Type code: 0 int, 1 uint, 2 float, ..."""
+        """DLPack code of the type, such as 0 for int, 1 for uint and 2 for float."""
         return _core.word_bits(self) & 0xFF
 
     @property
@@ -76,7 +76,7 @@ class dtype(_core.Word):
         return (self.bits * self.lanes + 7) // 8
 
     def numpy(self) -> "np.dtype[Any]":
-        """Returns the NumPy data type with the same name; several lanes become a subarray of that many elements.
+        """Returns the corresponding NumPy data type. A type with several lanes becomes a subarray type of that many elements.
 
         Types that NumPy does not have, such as ``bfloat16``, come from the package ml_dtypes. Raises ``TypeError`` if
         there is no such type.
@@ -154,7 +154,7 @@ def _ml_dtype(name):
 
 
 class device(_core.Word):
-    """An immutable device, with kind and index, such as ``device("cuda", 1)`` or ``device("cuda:1")``.
+    """An immutable pair of kind and index that denotes a device, such as ``device("cuda", 1)`` or ``device("cuda:1")``.
 
     It equals its name, ``"cuda:1"``. Raises ``ValueError`` for an unknown kind.
 
@@ -185,7 +185,7 @@ class device(_core.Word):
 
     @property
     def device_type(self) -> int:
-        """Code of the device type in DLPack."""
+        """DLPack code of the device type."""
         return _core.word_bits(self) & 0xFFFFFFFF
 
     @property
@@ -237,7 +237,7 @@ class device(_core.Word):
 
     @property
     def max_threads_per_block(self) -> "Optional[int]":
-        """Maximum number of threads of a block (work group)."""
+        """Maximum number of threads in a block (work group)."""
         return _attribute(self, 1)
 
     @property
@@ -247,7 +247,7 @@ class device(_core.Word):
 
     @property
     def max_shared_memory_per_block(self) -> "Optional[int]":
-        """Size of the memory that the threads of a block share, in bytes."""
+        """Maximum size in bytes of the memory that the threads of a block share."""
         return _attribute(self, 3)
 
     @property
@@ -276,7 +276,7 @@ class device(_core.Word):
         return _attribute(self, 13)
 
     def synchronize(self) -> None:
-        """Waits until all work of the device is done."""
+        """Waits until the device has finished all its work."""
         _core.get_global_func("anyfn.device_synchronize", False)(self)
 
     sync = synchronize

@@ -1,4 +1,4 @@
-"""Names of Apache TVM for tensors, for programs that use them; ``anyfn.tensor`` and ``anyfn.empty`` do the same.
+"""Functions under the names of Apache TVM that create tensors; ``anyfn.tensor`` and ``anyfn.empty`` do the same.
 
 >>> from anyfn import nd
 >>> nd.array([1, 2], nd.cpu(0))
@@ -29,7 +29,7 @@ def array(arr: Any, device: Optional[Union[DeviceLike, str]] = None) -> NDArray:
 def empty(
     shape: Union[int, ShapeLike], dtype: DTypeLike = "float32", device: Optional[Union[DeviceLike, str]] = None
 ) -> NDArray:
-    """Returns a tensor with unspecified elements; the same as ``anyfn.empty``."""
+    """Returns a tensor with unspecified element values, like ``anyfn.empty``."""
     return _tensor_make.empty(shape, dtype, "cpu" if device is None else device)
 
 

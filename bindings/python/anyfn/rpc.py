@@ -173,7 +173,7 @@ class Session(Object):
         return self.allocate(tuple(_extents(shape)), dtype, _device(device) if isinstance(device, str) else device)
 
     def target(self) -> Target:
-        """Returns the ``anyfn.Target`` of the remote processor, for which ``load`` compiles.
+        """Returns the ``anyfn.Target`` that describes the remote processor. ``load`` compiles for this target.
 
         For another kind of processor, its compiler is the one named after the machine, such as ``aarch64-linux-gnu-gcc``.
         """
@@ -191,7 +191,7 @@ class Session(Object):
     def register_func(
         self, name: str, f: Optional[_Function] = None, override: bool = False
     ) -> Union[_Function, Callable[[_Function], _Function]]:
-        """Registers a function of this process as a global function of the remote process, for code that is loaded there.
+        """Registers a function of this process as a global function of the remote process, which code loaded there can call.
 
         ``tir.call_packed(name, ..)`` in a compiled function calls it back. Without ``f``, returns a decorator. The function stays
         registered until the remote process ends. This requires the permission to upload.
@@ -368,7 +368,7 @@ def connect(
 
 
 def local() -> Session:
-    """Returns a session with this process itself. Its errors and limits are those of a session with another machine."""
+    """Returns a session with this process itself, which has the same errors and limits as a session with another machine."""
     return _core.get_global_func("rpc.local", False)()
 
 
@@ -400,7 +400,7 @@ def _listed(name, value, what):
 
 
 def _this_python(imports: Iterable[str], function: str, load: Iterable[str] = ()) -> list[str]:
-    """Returns the command that starts this Python with this package, imports modules, loads libraries and calls a function."""
+    """Returns the command that starts this Python with anyfn, imports modules, loads libraries and calls a global function."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = [os.path.abspath(entry) for entry in [folder, *sys.path]]  # the process may start in another folder
     program = f"import sys; sys.path[:0] = {path!r}; import anyfn; "
@@ -438,7 +438,7 @@ class Server(Object):
 
 
 def make_key(name: str) -> str:
-    """Returns a new key for ``serve`` and ``connect``, as a string of the name and a random secret."""
+    """Returns a new key for ``serve`` and ``connect``, as a string that consists of ``name`` and a random secret."""
     return _core.get_global_func("rpc.make_key", False)(name)
 
 
@@ -528,7 +528,7 @@ _OPTIONS = (
 
 
 def _suggestion(name):
-    """Returns the end of the message for an unknown option of ``serve``."""
+    """Returns the end of the error message for an unknown option of ``serve``: similar options, or all options."""
     import difflib
     import inspect
 

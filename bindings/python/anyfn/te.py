@@ -145,7 +145,7 @@ class Tensor(Object):
 
 @register_object("te.PlaceholderOp")
 class PlaceholderOp(Operation):
-    """An operation whose tensor is an input."""
+    """An operation that represents an input tensor."""
 
     if TYPE_CHECKING:
 
@@ -157,7 +157,7 @@ class PlaceholderOp(Operation):
 
 @register_object("te.ComputeOp")
 class ComputeOp(Operation):
-    """An operation that defines each element of its tensors by an expression."""
+    """An operation that computes each element of its tensors by an expression."""
 
     if TYPE_CHECKING:
 
@@ -180,14 +180,14 @@ class ComputeOp(Operation):
 
     @property
     def reduce_axis(self) -> list[IterVar]:
-        """Reduction axes of the expression, outermost first; empty if the operation is no reduction."""
+        """Reduction axes of the expression, outermost first; empty if the expression is not a reduction."""
         body = self.body[0]
         return list(body.axis) if isinstance(body, tir.Reduce) else []
 
 
 @register_object("te.ExternOp")
 class ExternOp(Operation):
-    """An operation whose tensors are computed by a statement."""
+    """An operation that computes its tensors by a statement."""
 
     if TYPE_CHECKING:
 
@@ -222,7 +222,7 @@ def placeholder(
 def compute(
     shape: Union[_Operand, Sequence[_Operand]], fcompute: Callable[..., Any], name: str = "compute"
 ) -> Any:
-    """Returns a tensor whose elements are the results of ``fcompute`` for their indices.
+    """Returns a tensor. ``fcompute`` receives the indices of an element and returns the expression that computes it.
 
     If ``fcompute`` returns a tuple of values, the result is a tuple of tensors.
     """
@@ -236,7 +236,7 @@ def compute(
 
 
 def _check_indices(fcompute, ndim, error):
-    """Raises an error about a function that does not take one index for each dimension."""
+    """Raises an error if a function does not take one index for each dimension."""
     import inspect
 
     try:
@@ -328,7 +328,7 @@ def comm_reducer(
 
 
 def create_prim_func(args: Iterable[Union[Tensor, Var]], name: str = "main") -> PrimFunc:
-    """Returns a PrimFunc that computes tensors; its parameters ``args`` are the inputs, outputs and variables."""
+    """Returns a PrimFunc that computes tensors. Its parameters ``args`` are input tensors, output tensors and variables."""
     return _call.create_prim_func(list(args), name)
 
 

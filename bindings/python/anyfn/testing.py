@@ -45,7 +45,7 @@ def live_objects() -> "dict[str, int]":
 
 
 def null_device(index: int = 0) -> "device":
-    """Returns a null device, a test device that only stores bytes. As with a GPU, the host cannot access them directly."""
+    """Returns a null device, a test device that only stores bytes. The host cannot access the bytes directly, as on a GPU."""
     return _device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
 
 

@@ -204,7 +204,7 @@ _NUMPY_FUNCTIONS = {
 
 
 def _of_numpy(name):
-    """Returns the function of expressions that corresponds to a function of NumPy, or ``None``."""
+    """Returns the function on expressions that corresponds to a NumPy function, or ``None`` if no such function exists."""
     if name in _NUMPY_OPERATORS:
         return functools.partial(_call.binary, _NUMPY_OPERATORS[name])
     return _NUMPY_FUNCTIONS.get(name) or globals().get(_NUMPY_NAMES.get(name))
@@ -215,7 +215,7 @@ def _is_array(value):
 
 
 def _with_arrays(function, inputs, options):
-    """Applies a function of NumPy to arrays and expressions. The expressions must be constants, or an array one of objects."""
+    """Applies a NumPy function to arrays and expressions. Unless all expressions are constants, one array must hold objects."""
     import numpy
 
     inputs = [numpy.asarray(value) if isinstance(value, (list, tuple)) else value for value in inputs]
@@ -230,7 +230,7 @@ def _with_arrays(function, inputs, options):
 
 
 def _number(value):
-    """Returns the number of a constant; other values are returned unchanged."""
+    """Converts a constant expression to a Python number; other values are returned unchanged."""
     if isinstance(value, FloatImm):
         return float(value)
     if isinstance(value, IntImm):
@@ -239,7 +239,7 @@ def _number(value):
 
 
 def _cell(value):
-    """Returns an array of NumPy that holds an expression; other values are returned unchanged."""
+    """Wraps an expression in a zero-dimensional NumPy array of objects; other values are returned unchanged."""
     if not isinstance(value, _Operators):
         return value
     import numpy
@@ -250,7 +250,7 @@ def _cell(value):
 
 
 def _operator(function, *operands):
-    """Calls a function for an operator. If an operand is an array, NumPy's operator is called in its place."""
+    """Calls the function of an operator. Returns NotImplemented if it rejects an array, so that NumPy's operator is called."""
     try:
         return function(*operands)
     except TypeError:
@@ -262,7 +262,7 @@ def _operator(function, *operands):
 
 
 def _function(function, *operands):
-    """Calls a function. If an operand is a tensor instead of one of its elements, the error says so."""
+    """Calls a function. If an operand is a tensor that is not indexed, the error message says so."""
     try:
         return function(*operands)
     except TypeError:
@@ -279,7 +279,7 @@ def _check_indexed(values):
 
 
 def _not_indexed(tensor):
-    """Returns the message for a tensor in place of one of its elements."""
+    """Returns the error message for an operand that is a tensor instead of one of its elements."""
     indices = ", ".join("ijklmnop"[: len(tensor.shape)]) or "()"
     return f"tensor `{tensor.name}` is not an expression; index it: `{tensor.name}[{indices}]`"
 
@@ -294,7 +294,7 @@ class _Text:
 
 
 class _Shown:
-    """Mixin with two methods of Apache TVM; ``print(node)`` and ``str(node)`` do the same."""
+    """Mixin with the methods ``show`` and ``script`` of Apache TVM, which do the same as ``print(node)`` and ``str(node)``."""
 
     __slots__ = ()
 
@@ -323,7 +323,7 @@ Var = _node("tir.Var")
 
 @register_object("tir.IntImm")
 class IntImm(PrimExpr):
-    """An integer or boolean constant, which Python accepts as an int or bool, such as in ``range`` or ``if``."""
+    """An integer or boolean constant, which Python accepts in place of an int or bool, such as in ``range`` or ``if``."""
 
     def __index__(self) -> int:
         return self.value % 2**64 if self.dtype == "uint64" else self.value
@@ -383,7 +383,7 @@ Reduce = _node("tir.Reduce")
 
 @register_object("tir.IterVar")
 class IterVar(_Operators, Object):
-    """An axis, which can be used in expressions in place of its variable."""
+    """An axis, which expressions can use in place of its variable."""
 
 
 @register_object("tir.Stmt")
@@ -406,7 +406,7 @@ BlockRealize = _node("tir.BlockRealize", Stmt)
 
 @register_object("tir.Buffer")
 class Buffer(Object):
-    """Typed memory with a shape; ``b[i, j]`` is an element, ``b[i, 0:4]`` a region."""
+    """Typed memory with a shape. ``b[i, j]`` is an element, and ``b[i, 0:4]`` is a region."""
 
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
@@ -425,7 +425,7 @@ class Buffer(Object):
         return _call.buffer_at(self, begins, ends)
 
     def store(self, value: _Operand, *indices: _Operand) -> Stmt:
-        """Returns the statement that stores a value in an element."""
+        """Returns a statement that stores a value in an element of the buffer."""
         return _call.store(self, value, list(indices))
 
 
@@ -441,7 +441,7 @@ class PrimFunc(_Text, _Shown, Object):
 
 @register_object("tir.IRModule")
 class IRModule(_Text, _Shown, Object):
-    """A module of functions by name, on which passes operate; ``module["main"]`` is the function ``main``.
+    """A module of functions by name, which passes transform; ``module["main"]`` is the function ``main``.
 
     It is immutable. ``IRModule({**module.functions, "f": func})`` is a module with a further function.
     """
@@ -543,12 +543,12 @@ class Schedule(_Shown, Object):
 
     @property
     def mod(self) -> IRModule:
-        """Module of ``func()``, the function in its current form, by the name of the function."""
+        """Module that contains the current function, ``func()``, under the function's name."""
         func = self.func()
         return IRModule({func.attrs.get("global_symbol", "main"): func})
 
     def finish(self, target: Union[Target, str, Mapping[str, Any], None] = None) -> None:
-        """Applies the default schedule to the blocks that no step has been applied to, directly or by a loop around a block.
+        """Applies the default schedule to each block if no step has been applied to the block or to a loop around it.
 
         All other blocks stay as they are, and blocks that a step has added are not inlined. The steps are added to the
         schedule, so ``trace()`` shows them. ``target`` is that of ``anyfn.build``.
@@ -571,7 +571,7 @@ def _step(name):
 
 
 def _by_tensor(step):
-    """Wraps a schedule step so that its argument ``block`` may also be a tensor, whose block has the name of the tensor."""
+    """Wraps a schedule step so that its argument ``block`` may also be a tensor, which selects the block of the same name."""
 
     @functools.wraps(step)
     def named(self, block, *args, **options):
@@ -596,7 +596,7 @@ def _loops(loops, more):
 
 @register_object("arith.Analyzer")
 class Analyzer(Object):
-    """Analysis of integer expressions, based on bounds of variables and on conditions that hold.
+    """Analysis of integer expressions, based on known bounds of variables and on conditions that are known to hold.
 
     >>> from anyfn import tir
     >>> i, j = tir.var("i"), tir.var("j")
@@ -621,7 +621,7 @@ class Analyzer(Object):
 
 
 def verify(func: PrimFunc) -> None:
-    """Verifies a function. Raises an error that describes the problem, if there is one; ``build`` does the same.
+    """Verifies a function, as ``build`` does, too. Raises an error that describes the problem, if there is one.
 
     Checks include data types, undefined variables and buffers, and indices outside of a buffer.
     """
@@ -642,7 +642,7 @@ size_var = var
 
 
 def parse(text: str) -> Union[PrimFunc, IRModule]:
-    """Parses the source of a function or module, as ``str(func)`` returns it or a user writes it (``docs/ir-text.md``).
+    """Parses the source of functions or a module in the syntax of ``docs/ir-text.md``, such as the result of ``str(func)``.
 
     Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions or after ``module()``.
     """
@@ -687,17 +687,17 @@ if_then_else = select
 
 
 def all(*conditions: _Operand) -> PrimExpr:
-    """Returns the conjunction of conditions; reads in a condition are not executed if an earlier one is false."""
+    """Returns the conjunction of conditions. Reads in a condition are not executed if an earlier condition is false."""
     return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
 
 
 def any(*conditions: _Operand) -> PrimExpr:
-    """Returns the disjunction of conditions; reads in a condition are not executed if an earlier one is true."""
+    """Returns the disjunction of conditions. Reads in a condition are not executed if an earlier condition is true."""
     return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
 
 
 def isnan(x: _Operand) -> PrimExpr:
-    """Returns true if a floating-point value is NaN."""
+    """Returns an expression that is true if a floating-point value is NaN."""
     return _call.isnan(x)
 
 
@@ -715,7 +715,7 @@ indexdiv, indexmod = floordiv, floormod
 
 
 def truncdiv(a: _Operand, b: _Operand) -> PrimExpr:
-    """Returns the quotient of integers, rounded towards zero."""
+    """Returns the quotient of integers ``a`` and ``b``, rounded towards zero."""
     return _call.truncdiv(a, b)
 
 
@@ -764,7 +764,7 @@ pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign"
 
 
 def power(x: _Operand, y: _Operand) -> PrimExpr:
-    """Returns ``x ** y``: multiplications if ``y`` is a small integer constant, otherwise a floating-point ``pow``."""
+    """Returns ``x ** y``, as multiplications if ``y`` is a small integer constant and otherwise as a floating-point ``pow``."""
     return _function(_call.power, x, y)
 
 
@@ -807,7 +807,7 @@ def decl_buffer(
 
 
 def seq(*stmts: Union[Stmt, PrimExpr]) -> Stmt:
-    """Returns a sequence of statements; a call can be used as a statement."""
+    """Returns a sequence of statements. A call expression can be used as a statement."""
     return _call.seq(list(stmts))
 
 

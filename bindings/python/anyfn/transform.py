@@ -72,7 +72,7 @@ class Pass(Object):
 
 @register_object("tir.Pipeline")
 class Pipeline(Object):
-    """An ordered list of passes, each with a unique name (``simplify``, ``simplify_2``, ..).
+    """An ordered list of passes, each with a unique name, such as ``simplify`` and ``simplify_2``.
 
     It is created from passes, pipelines, and plain functions, which become passes on functions. It is called like a pass.
     """
@@ -224,7 +224,7 @@ def _decorator(function, name, kind):
 
 
 def _most_arguments(function, kind, name):
-    """Returns how many arguments the function of a pass accepts, at most 2; 2 if its signature is unknown."""
+    """Returns the number of arguments with which a pass calls its function: 1 or 2, and 2 if the signature is unknown."""
     import inspect
 
     try:

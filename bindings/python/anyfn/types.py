@@ -28,7 +28,7 @@ _MODULES = ("rpc", "te", "tir", "transform")
 
 
 class _Namespace:
-    """Native types whose keys begin with a prefix, as attributes."""
+    """Namespace of the native types whose keys begin with a prefix, as attributes."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -50,7 +50,7 @@ class _Namespace:
 
 
 def __getattr__(name: str) -> "Any":
-    """Returns the class of a native type whose key is ``name``, or the types whose keys begin with it and a dot."""
+    """Returns the class of the native type ``name``, or else the namespace of the types whose keys begin with ``name.``."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _find(name)
@@ -83,7 +83,7 @@ def _find(key):
 
 
 def _names(start):
-    """Returns the next component of all keys that begin with ``start``, sorted."""
+    """Returns the sorted components that follow ``start`` directly in the keys of native types."""
     keys = [str(key) for key in _core.get_global_func("ffi.GetRegisteredTypeKeys", False)()]
     keys = [key for key in keys if (_core.type_index(key) or 0) >= _FIRST_OBJECT]
     found = {key[len(start) :].partition(".")[0] for key in keys if key.startswith(start)}

@@ -43,7 +43,7 @@ __all__ = [
 
 
 class SupportsDLPack(Protocol):
-    """An array that shares its memory by DLPack, such as a Tensor or an array of NumPy or PyTorch."""
+    """An array that shares its memory through DLPack, such as a Tensor or an array of NumPy or PyTorch."""
 
     def __dlpack__(self) -> Any: ...
 
@@ -51,7 +51,7 @@ class SupportsDLPack(Protocol):
 
 
 class IntLike(Protocol):
-    """An int of Python or NumPy."""
+    """An int from Python or NumPy."""
 
     def __index__(self) -> int: ...
 

@@ -1,7 +1,7 @@
-//! Conversion of Python objects whose class alone does not determine the native value. Such objects are
-//! converted according to what they support, such as DLPack, the buffer protocol or `__index__`. For some
-//! objects, such as members of an enumeration, the result is another Python object, which the caller converts
-//! instead.
+//! Conversion of Python objects whose class alone does not determine the native value. Such an
+//! object is converted through a protocol that it supports, such as DLPack, the buffer protocol or
+//! `__index__`. For some objects, such as members of an enumeration, the result is another Python
+//! object, which the caller converts instead.
 
 use anyfn::Any;
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
@@ -22,8 +22,8 @@ pub(crate) enum Ability {
     Native(Any),
     /// Python object to convert instead of the original object.
     Python(Own),
-    /// Python object to convert instead of the original object. The conversion increases the nesting depth,
-    /// because it may again yield an object to convert.
+    /// Python object to convert instead of the original object. Converting this object increases
+    /// the nesting depth, because the conversion may yield yet another object to convert.
     Nested(Own),
 }
 
@@ -102,7 +102,7 @@ fn is_enum_member(object: Obj<'_>) -> bool {
     object.is_instance_of(ENUM.ptr())
 }
 
-/// Makes the native value of a data type or device by calling the Python class `class` (`dtype` or `device`)
+/// Makes a native data type or device by calling the Python class `class` (`dtype` or `device`)
 /// with `spec`.
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;

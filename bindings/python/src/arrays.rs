@@ -11,7 +11,8 @@ use crate::export::export;
 use crate::py::{self, Obj, Raised, Res};
 use crate::{buffer, calls, dlpack, error, gil, ndarray, object};
 
-/// Makes a tensor from any object that exposes its memory: a NumPy array, a DLPack producer or capsule, or a buffer.
+/// Makes a tensor from any object that exposes its memory: a NumPy array, a DLPack producer or
+/// capsule, or a buffer. Returns the native tensor of an object that has one.
 pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     if let Some(Ok(tensor)) = object::reference_of(array).map(Tensor::try_from_object) {
         return Ok(tensor);

@@ -7,9 +7,9 @@ use crate::memo::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
 use crate::{error, packed, signature, trace};
 
-/// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one
-/// of these. Error messages begin with the position. The position of an element refers to the position of its
-/// container, so that text is formatted only for an error.
+/// Position of the value that a conversion handles: an argument, a result, a field, or an element
+/// inside one of these. Error messages begin with the position. The position of an element refers
+/// to the position of its container; its description is formatted only when an error occurs.
 pub(crate) enum At<'a> {
     /// Argument of a function.
     Argument {
@@ -25,7 +25,7 @@ pub(crate) enum At<'a> {
     },
     /// Value that is neither an argument, a result nor a field, such as one that is added to a container.
     Value,
-    /// Array that `anyfn.const` lends: it is only read.
+    /// Array that `anyfn.const` lends to functions that only read it.
     Const,
     /// Field of an object whose type is defined in Python.
     Field {
@@ -72,8 +72,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument whose parameter the function declares as read-only, or an array that
-    /// `anyfn.const` lends. A tensor is then only read.
+    /// Returns true if the value is an argument whose parameter the function declares as read-only,
+    /// or an array that `anyfn.const` lends. Native code then only reads a tensor at this position.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -83,8 +83,10 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument of a function whose signature says that it may write to a tensor there.
-    /// If the signature says nothing, the caller, who knows the function, may pass a tensor that `anyfn.const` lends.
+    /// Returns true if the value is an argument of a function whose signature states that the
+    /// function may write to a tensor that is passed there. If the signature does not say so, a
+    /// caller who knows that the function only reads the tensor may pass one that `anyfn.const`
+    /// lends.
     #[cold]
     pub(crate) fn is_written(&self) -> bool {
         match self {
@@ -165,8 +167,9 @@ impl At<'_> {
     }
 }
 
-/// Adds a frame for a Python function that has returned to the traceback of the current exception: the line where it is
-/// defined.
+/// Adds a frame to the traceback of the current exception. The frame shows the line that defines
+/// `function`, a Python function that has already returned and therefore has no frame in the
+/// traceback.
 #[cold]
 fn add_definition(function: Obj<'_>) {
     let Some(attribute) = signature::ATTRIBUTE.try_get() else { return };

@@ -1,4 +1,5 @@
-//! Conversion of ints that do not fit in 64 bits. The ABI has a separate object type for them, `BigInt`.
+//! Conversion of Python ints that do not fit in a signed 64-bit integer. The ABI has a separate
+//! object type for them, `BigInt`.
 
 use anyfn::Any;
 use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray};
@@ -7,7 +8,7 @@ use pyo3_ffi as ffi;
 use crate::error;
 use crate::py::{self, Obj, Own, Res, names};
 
-/// Makes a `BigInt` value from an int that does not fit in 64 signed bits.
+/// Makes a `BigInt` value from a Python int that does not fit in a signed 64-bit integer.
 #[cold]
 pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
     // SAFETY: the object is an int and the GIL is held; an exception is set if the value is negative or too large.

@@ -109,8 +109,8 @@ pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor
     }
 }
 
-/// Returns the data type of a buffer's elements. Raises `TypeError` unless the format, in the notation of the
-/// module `struct`, describes a single number.
+/// Returns the data type of a buffer's elements. Raises `TypeError` unless the format, in the
+/// notation of the module `struct`, describes a single number in native byte order.
 fn dtype_of(export: &Export, at: &At<'_>) -> Res<DLDataType> {
     let format = export.format();
     let (order, letters) = match format {

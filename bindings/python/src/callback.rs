@@ -1,4 +1,5 @@
-//! Calls of Python callables by native code, through the function objects of [`crate::python_function`].
+//! Calls from native code to Python callables, through the function objects of
+//! [`crate::python_function`].
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -16,7 +17,8 @@ use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 use crate::python_function::PythonFunction;
 use crate::{error, gil, observe, stack};
 
-/// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
+/// Maximum number of arguments that a call stores on the stack. With more arguments, a call stores
+/// all of them on the heap.
 const INLINE: usize = 8;
 
 /// Calls the Python object behind a native function. This function is the `safe_call` of every
@@ -75,8 +77,8 @@ pub(crate) unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True while [`watched`] enters [`safe_call`]. The call has then already been reported to the call
-    /// observer, so `safe_call` does not report it again.
+    /// True while [`watched`] calls [`safe_call`], after it has reported the call to the call
+    /// observer. `safe_call` then does not report the call again.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -28,8 +28,8 @@ struct ActiveArray {
     /// Id of the thread that makes the call. Ids are never reused, because a greenlet may still wait in a
     /// call after its thread has ended.
     thread: u64,
-    /// Address of the `DLTensor` that describes the array to native code. It is compared and never
-    /// dereferenced.
+    /// Address of the `DLTensor` that describes the array to native code. The address is only
+    /// compared, and never dereferenced.
     view: *const DLTensor,
     /// The array, a borrowed reference. The caller keeps it alive until the call returns, even while the greenlet
     /// that makes the call is not running.
@@ -187,7 +187,7 @@ pub(crate) unsafe fn array_of_view(view: *const DLTensor) -> Option<Own> {
     None
 }
 
-/// Returns true if `described` has the data pointer and the shape of an array.
+/// Returns true if `described` has the same data pointer and shape as an array.
 #[inline]
 fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     if ndarray::is_array(array) {

@@ -18,7 +18,8 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// State of the call: [`RUNNING`], or the reason why the call was stopped: [`CANCELLED`] or [`TOO_LATE`].
+    /// State of the call. It is [`RUNNING`] until the call is stopped, and then the reason:
+    /// [`CANCELLED`] or [`TOO_LATE`].
     pub(crate) state: AtomicI32,
 }
 
@@ -33,9 +34,9 @@ pub(crate) const TOO_LATE: i32 = 2;
 static FINISH: Global = Global::new();
 
 thread_local! {
-    /// Calls in progress on this thread that can be stopped, innermost last. An entry contains a number and an owned
-    /// reference to the token of the call. Greenlets take turns on a thread, so calls end in any order and each call
-    /// removes its own entry, at any position.
+    /// Calls in progress on this thread that can be stopped, innermost last. An entry contains a
+    /// number and an owned reference to the token of the call. Greenlets take turns on a thread, so
+    /// calls may end in any order. Each call therefore removes its own entry, at any position.
     static CURRENT: RefCell<Vec<(u64, *const Layout)>> = const { RefCell::new(Vec::new()) };
     static LAST: Cell<u64> = const { Cell::new(0) };
 }

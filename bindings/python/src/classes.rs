@@ -19,10 +19,10 @@ use crate::{convert, object};
 /// cached. All entries are cleared when a class is registered. Read and written under the GIL.
 static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
-/// Dictionary from type index to the class that is registered for it.
+/// Dictionary from type index to the Python class that is registered for the type.
 static REGISTERED: Global = Global::new();
 
-/// Dictionary from class to the type index for which it was last registered.
+/// Dictionary from class to the type index for which the class was last registered.
 static TYPES: Global = Global::new();
 
 /// Function that makes the Python class of a type. It receives the class of the type's nearest ancestor as
@@ -187,8 +187,8 @@ pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
 /// end of the array are not cached. Each entry owns a reference. Read and written under the GIL.
 static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
-/// Returns true if instances of a class may represent objects of a type: the class is registered for the type or one
-/// of its ancestors, or is not registered at all.
+/// Returns true if instances of a class may represent objects of a type: the class is registered
+/// for the type or for one of its ancestors, or is not registered for any type.
 #[inline]
 pub(crate) fn fits(class: *mut ffi::PyTypeObject, type_index: i32) -> Res<bool> {
     let slot = FITTED.get(usize::try_from(type_index).unwrap_or(usize::MAX));

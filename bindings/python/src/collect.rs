@@ -95,8 +95,8 @@ impl Visitor {
     }
 }
 
-/// Borrows the object at `handle`, which its owner must keep alive. The reference count does not change, so it
-/// still shows whether the object has other owners.
+/// Borrows the object at `handle`, which its owner must keep alive. The reference count does not
+/// change, so the count still shows whether the object has other owners.
 fn borrow(handle: *mut TVMFFIObject) -> Option<ManuallyDrop<ObjectRef>> {
     // SAFETY: the pointer is NULL or a valid object, whose reference stays with its owner.
     unsafe { ObjectRef::from_owned_or_null(handle.cast()) }.map(ManuallyDrop::new)

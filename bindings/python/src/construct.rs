@@ -199,8 +199,9 @@ fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Stores `made` as the native object of an instance. Raises an exception if the instance already has a
-/// native object, or if its class must not represent objects of the type of `made`.
+/// Stores `made` as the native object of an instance. Raises an exception if the instance already
+/// has a native object, or if the instance's class must not represent objects of the type of
+/// `made`.
 fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
     if !classes::fits(this.type_ptr(), made.type_index())? {
         return misfit(this, &made);

@@ -14,20 +14,23 @@ use crate::object;
 use crate::py::{self, Global, Obj, Own, Res};
 
 thread_local! {
-    /// Number of converters to native values that run on this thread. While one runs, the native objects that it
-    /// makes are not converted back to Python values.
+    /// Number of converters to native values that are running on this thread. While at least one
+    /// runs, native objects are not converted to Python values.
     static LOWERING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Dictionary of the converters to native values: from a class to the pair of its converter function and the
-/// index of the type that the function's result must have. None instead of the pair marks a removed converter.
+/// Dictionary of the converters to native values. It maps a class to a pair: the converter
+/// function, and the index of the type that the function's result must have. None instead of the
+/// pair marks a removed converter.
 static TO_NATIVE: Global = Global::new();
-/// Dictionary of the converters to Python values: from the Python class of a native type to the function that
-/// makes the Python value of an object. None instead of the function marks a removed converter.
+/// Dictionary of the converters to Python values. It maps the Python class of a native type to the
+/// function that converts an object of the type. None instead of the function marks a removed
+/// converter.
 static FROM_NATIVE: Global = Global::new();
 
-/// Registers the converter of instances of `class` to native values. `entry` is the pair of the function and the
-/// index of the type that its result must have, or None to remove the converter.
+/// Registers a converter of instances of `class` to native values. `entry` is a pair of the
+/// converter function and the index of the type that the function's result must have, or None to
+/// remove the converter.
 pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     if TO_NATIVE.try_get().is_none() {
         TO_NATIVE.set(py::dict()?);
@@ -43,14 +46,15 @@ pub(crate) struct ToNative {
 }
 
 impl ToNative {
-    /// Calls the converter with `arg`. The native value of the returned Python object is used as the native
-    /// value of `arg`.
+    /// Calls the converter with `arg` and returns the Python object whose native value is used as
+    /// the native value of `arg`.
     pub(crate) fn call(&self, arg: Obj<'_>) -> Res<Own> {
         lowering(|| self.function.obj().call(&[arg]))
     }
 }
 
-/// Returns the converter of an instance to native values, or `None` if the instance's class has no converter.
+/// Returns the converter for an instance, or `None` if no converter to native values is registered
+/// for the instance's class or one of its bases.
 #[inline]
 pub(crate) fn to_native(arg: Obj<'_>) -> Res<Option<ToNative>> {
     if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg) }

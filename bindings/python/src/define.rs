@@ -24,9 +24,9 @@ fn fail<T>(message: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), message)
 }
 
-/// Returns the index and key of the type for which a class is registered. For a class that is not registered,
-/// uses its nearest registered base. Returns None if no base is registered either. Called from the Python
-/// code of the package.
+/// Returns the index and key of the type for which a class is registered. For a class that is not
+/// registered, uses its nearest registered base. Returns None if no such base exists. Called from
+/// the Python code of the package.
 pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
     match classes::type_of_class(class)? {
         Some(index) => {
@@ -39,7 +39,8 @@ pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
 
 // ---- Definition of a type
 
-/// Returns the index of the parent type of a new class: the type of the nearest base that is registered for a type.
+/// Returns the index of the parent type of a new class: the type of the nearest base that is
+/// registered for a type, or `ffi.Object` if no such base exists.
 fn parent_of(class: Obj<'_>) -> Res<i32> {
     let order = class.attr(names::MRO.get())?;
     for index in 1..order.obj().tuple_len() {
@@ -56,7 +57,7 @@ fn parent_of(class: Obj<'_>) -> Res<i32> {
 /// A field as declared in the class statement.
 struct FieldSpec<'a> {
     name: String,
-    /// Type of the field as JSON, as in signatures.
+    /// Type of the field as a JSON schema, as in signatures.
     schema: String,
     /// Type of the field as shown in messages.
     shown: String,
@@ -87,9 +88,9 @@ impl<'a> FieldSpec<'a> {
     }
 }
 
-/// Returns the default of each field of the parent type, and the way in which the constructor takes the field.
-/// Both come from the constructor of the nearest base if that base defined the parent type, and otherwise from
-/// the reflected fields.
+/// Returns, for each field of the parent type, the default and the way in which the constructor
+/// takes the field. Both come from the constructor of the nearest base if that base defined the
+/// parent type, and otherwise from the reflected fields.
 fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>)> {
     let base = class.attr_opt(names::CONSTRUCTOR.get())?;
     if let Some(base) = base.as_ref().and_then(|base| plan_of(base.obj()))
@@ -217,8 +218,8 @@ pub(crate) fn define(
     plan::hold(plan)
 }
 
-/// Checks a type key for a new Python class. Raises `TypeError` if native code has already defined a type
-/// with this key. A type that Python code has defined is accepted.
+/// Checks a type key for a new Python class. Raises `TypeError` if native code has already defined
+/// a type with this key. The key of a type that Python code has defined is accepted.
 fn check_known(key: &str) -> Res<()> {
     let Some(index) = anyfn::type_index_of(key) else { return Ok(()) };
     let Some(info) = TypeInfo::from_index(index) else { return Ok(()) };
@@ -230,7 +231,8 @@ fn check_known(key: &str) -> Res<()> {
     Ok(())
 }
 
-/// Raises an exception if a positional argument without a default follows one with a default.
+/// Raises `TypeError` if a positional constructor argument without a default follows one that has a
+/// default.
 fn check_order(
     class: &str,
     parent: &Record,

@@ -60,8 +60,8 @@ unsafe impl Sync for Exchange {}
 
 const EXCHANGE: &CStr = c"dlpack_exchange_api";
 
-/// Cache of classes that have an exchange table, and of their tables. Entries are kept for the lifetime of the
-/// process. Read and written under the GIL.
+/// Cache of up to eight classes that have an exchange table, with their tables. Entries are kept
+/// for the lifetime of the process. Read and written under the GIL.
 static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
     [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
 
@@ -124,7 +124,8 @@ pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> 
     Ok(Some(place))
 }
 
-/// Allocator and stream that a call sets for its thread. Dropping this value restores the previous ones.
+/// Allocator and stream that a call sets for its thread. Dropping this value restores the previous
+/// allocator and stream.
 pub(crate) struct Environment {
     allocator: Option<DLPackManagedTensorAllocator>,
     has_allocator: bool,
@@ -133,8 +134,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Sets the allocator and the current stream of the library that owns an argument. Native code then allocates
-    /// tensors with this library, and works on its stream.
+    /// Sets the allocator and the current stream of the library that owns an argument. Native code
+    /// then allocates tensors with this library, and works on the library's stream.
     pub(crate) fn of(table: &Exchange, tensor: &DLTensor) -> Res<Environment> {
         let mut environment = Environment { allocator: None, has_allocator: false, stream: None };
         if table.allocate.is_some() {
@@ -208,8 +209,9 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     kept::make(&described, producer, Lender::Tensor(tensor), true).map(Some)
 }
 
-/// Packages whose arrays are immutable: they share the memory of equal or derived arrays, and their compilers rely on values
-/// that do not change. Their capsules are not flagged as read-only.
+/// Packages whose arrays are immutable although their DLPack capsules are not flagged as read-only.
+/// Such arrays may share memory with equal or derived arrays, and the compilers of these packages
+/// rely on values that do not change.
 const IMMUTABLE: [&str; 3] = ["jax", "jaxlib", "tensorflow"];
 
 /// Returns true if an array belongs to a package whose arrays are immutable.

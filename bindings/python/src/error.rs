@@ -24,7 +24,8 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::{classes, gil, object, trace};
 
-/// Dictionary from each error kind encountered so far to its exception class.
+/// Dictionary from error kind to exception class. It contains all registered kinds and a bounded
+/// number of other kinds that have occurred.
 static CLASSES: Global = Global::new();
 /// Dictionary from each registered exception class to its error kind; created when the first class is
 /// registered.
@@ -36,7 +37,8 @@ static CLASS_OF_KIND: Global = Global::new();
 const ALREADY_SET: &str = "EnvErrorAlreadySet";
 /// Key of the Python exception in the context of an error, if that context is a `Map`.
 const EXCEPTION: &str = "exception";
-/// Maximum number of causes that a conversion follows from an exception or a native error.
+/// Maximum length of the chain of causes that a conversion follows from an exception or a native
+/// error.
 const CAUSES_MAX: usize = 32;
 
 pub(crate) fn init() -> Res<()> {
@@ -74,8 +76,8 @@ pub(crate) fn raise_from_native(code: c_int) -> Raised {
     }
 }
 
-/// Takes the error that a failed call has raised. Returns `None` if a Python exception is set instead. If neither
-/// exists, raises `SystemError` and returns `None`.
+/// Takes the error that a failed native call has raised. Returns `None` if a Python exception is
+/// set instead. If the call has set neither, raises `SystemError` and returns `None`.
 pub(crate) fn take_native(code: c_int) -> Option<Error> {
     let mut handle: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: `handle` is writable.
@@ -149,8 +151,8 @@ fn text(array: &TVMFFIByteArray) -> Res<Own> {
     py::string_lossy(unsafe { array.as_slice() })
 }
 
-/// Returns the context of an error. A walk over a graph may have wrapped the context in an object that adds the
-/// access path; this function removes the wrapper.
+/// Returns the context of an error. A walk over a graph may have wrapped the context in an object
+/// that adds the access path. This function returns the context without the wrapper.
 fn context_of(error: &Error) -> Option<ObjectRef> {
     let context = error.context()?;
     match context.type_index() {
@@ -172,7 +174,8 @@ const VISITED: &str = "visited";
 /// Key of the notes that native code has added to the context of an error, if that context is a `Map`.
 const ADDED: &str = "notes";
 
-/// Adds the access path and the notes in the context of a native error to an exception, as exception notes.
+/// Adds notes to an exception: the access path and the notes that the context of the native error
+/// contains.
 #[cold]
 fn add_notes(exception: Obj<'_>, error: &Error) -> Res<()> {
     let Some(Ok(map)) = context_of(error).map(Map::<Any, Any>::try_from_object) else { return Ok(()) };
@@ -219,8 +222,9 @@ fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
     py::check(unsafe { ffi::PyList_Append(notes.as_ptr(), note.as_ptr()) })
 }
 
-/// Returns the Python exception from which a native error was made, or `None` for an error that native code
-/// raised.
+/// Returns the Python exception from which a native error was made, or `None` for an error that
+/// native code raised. Adds to the exception the cause and the notes that native code has added to
+/// the error.
 fn python_exception(error: &Error) -> Option<Own> {
     let context = context_of(error)?;
     let exception = match context.type_index() {
@@ -247,8 +251,8 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
     Some(exception)
 }
 
-/// Sets the `__cause__` of an exception if native code has added a cause to the exception's error. Does nothing
-/// if the exception already has a cause.
+/// Sets the `__cause__` of an exception to the cause that native code has added to the exception's
+/// error. Does nothing if the exception already has a cause.
 #[cold]
 fn add_cause(exception: Obj<'_>, error: &Error) {
     // SAFETY: the object is an exception; the result is a new reference or NULL.
@@ -358,14 +362,16 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     Ok(exception)
 }
 
-/// Makes an exception by calling `__new__` only, for a class whose constructor does not accept a single message.
+/// Makes an exception without calling `__init__`, for a class whose constructor does not accept a
+/// single message.
 #[cold]
 fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
     py::clear_error();
     check_exception(class.attr(names::NEW.get())?.obj().call(&[class, message])?)
 }
 
-/// Raises `TypeError` if the object that an exception class has made is not an exception. A class may return any object.
+/// Returns the object that an exception class has made, after checking that it is an exception.
+/// Raises `TypeError` otherwise, because a class may return any object.
 fn check_exception(made: Own) -> Res<Own> {
     if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
         return py::raise(
@@ -441,8 +447,8 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
     error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Makes the native error of an exception that was itself made from the error `native`. The new error has the
-/// kind and message of `native`, and the exception in its context.
+/// Makes the native error for an exception that was itself made from the error `native`. The new
+/// error has the kind and message of `native`, and the exception in its context.
 fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
     let own_trace;
     let trace = if trace.is_empty() {
@@ -525,7 +531,7 @@ pub(crate) fn catch(body: impl FnOnce() -> Res<Own>) -> *mut PyObject {
     }
 }
 
-/// Converts a panic of this extension into an exception.
+/// Raises `SystemError` for a panic in this extension. Returns NULL.
 #[cold]
 pub(crate) fn raise_panic(payload: &(dyn std::any::Any + Send)) -> *mut PyObject {
     let text = payload.downcast_ref::<&str>().copied();

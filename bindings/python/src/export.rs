@@ -44,7 +44,7 @@ impl Export {
         unsafe { CStr::from_ptr(self.0.format) }.to_bytes()
     }
 
-    /// Returns the extents of all dimensions of the buffer, and the strides in bytes.
+    /// Returns the extent of each dimension of the buffer, and the strides in bytes.
     pub(crate) fn extents(&self) -> (&[isize], Cow<'_, [isize]>) {
         let ndim = self.ndim();
         if ndim == 0 || self.0.shape.is_null() {

@@ -40,7 +40,8 @@ pub(crate) fn set_complete_class(function: Obj<'_>) {
     COMPLETE_CLASS.set(function.to_own());
 }
 
-/// Adds to a class an attribute for each field of a type, unless the class already has an attribute of that name.
+/// Adds an attribute for each field of a type to a class, unless the class already has an attribute
+/// of that name.
 pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     for field in info.own_fields() {
         let Some((name, descriptor)) = describe(info.index(), field) else { continue };
@@ -57,7 +58,7 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// Adds to a class an attribute for each field and method of a type and of its ancestors.
+/// Adds an attribute to a class for each field and method of a type and of the type's ancestors.
 pub(crate) fn add_all(type_index: i64, class: Obj<'_>) -> Res<()> {
     let Some(info) = i32::try_from(type_index).ok().and_then(TypeInfo::from_index) else { return Ok(()) };
     for owner in info.lineage().rev() {

@@ -1,4 +1,4 @@
-//! `PackedFunc`: calls of native functions from Python.
+//! Calls from Python to native functions, which the class `PackedFunc` represents.
 //!
 //! The call path does as little as possible: arguments go to the stack, the function's own `safe_call` is called
 //! directly, and a result of a common type is converted to a Python object directly. Everything less common is behind
@@ -27,7 +27,8 @@ use crate::signature::{self, known};
 use crate::types::{self, Class};
 use crate::{collect, error, gil, object, observe, params, place, python_function, trace};
 
-/// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
+/// Maximum number of arguments that a call stores on the stack. With more arguments, a call stores
+/// all of them on the heap.
 const INLINE: usize = 8;
 
 pub(crate) fn init() -> Res<()> {
@@ -100,7 +101,8 @@ pub(crate) fn init() -> Res<()> {
 pub(crate) static ENTRIES: Entries =
     Entries { plain: [vectorcall::<false>, vectorcall::<true>], noted: [noted::<false>, noted::<true>] };
 
-/// Calls a native function, and records the location of the call in Python code for the ledger of live objects.
+/// Calls a native function. For the ledger of live objects, records from which line of Python code
+/// the call comes.
 ///
 /// # Safety
 /// The conditions of [`vectorcall`] apply.
@@ -321,9 +323,10 @@ fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Optio
     Error::try_from_texts(b"TypeError", message.as_bytes(), error.backtrace().as_bytes(), cause, context)
 }
 
-/// Adds the name of `callable` to the message of a native error about a value of the wrong type: if the value is the result
-/// of a callback, as the function that called it, and if the message names no value, in front of the message. Returns `None`
-/// for any other error.
+/// Adds the name of `callable` to the message of a native error about a value of the wrong type. If
+/// the value is the result of a callback, `callable` is named as the function that called the
+/// callback. If the message does not say which value is wrong, it is prefixed with the name.
+/// Returns `None` for any other error.
 fn with_caller(error: &Error, callable: Obj<'_>) -> Option<Error> {
     let message = error.message();
     let (subject, rest) = message.split_at(message.find("expected `")?);
@@ -383,8 +386,8 @@ unsafe fn watched<const RELEASE: bool>(
     gil::counted(|| if RELEASE { gil::without(body) } else { body() })
 }
 
-/// Calls a function with named arguments. Their values follow the positional arguments in `args`, and `names`
-/// contains their names.
+/// Calls a function with named arguments. In `args`, the values of the named arguments follow the
+/// positional arguments. `names` contains the names.
 #[inline(never)]
 fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> *mut PyObject {
     error::catch(|| try_call_named::<RELEASE>(callable, args, names))
@@ -555,8 +558,8 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
     0
 }
 
-/// Implements `tp_traverse`: reports to the garbage collector the attributes of an instance, and the Python
-/// function that its native function calls.
+/// Implements `tp_traverse`: reports the attributes of an instance, and the Python function that
+/// its native function calls, to the garbage collector.
 unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let dict = layout(unsafe { Obj::from_ptr(object) }).dict;

@@ -33,8 +33,8 @@ impl Drop for Held {
     }
 }
 
-/// True if the interpreter that loaded the extension has ended. The process may start another interpreter, which does
-/// not know the objects that native code holds.
+/// True if the interpreter that loaded the extension has ended. If the process starts another
+/// interpreter, the Python objects that native code still holds do not belong to that interpreter.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Registers a function that records the end of this interpreter. Returns false if an interpreter has already
@@ -52,7 +52,8 @@ pub(crate) fn watch_end() -> bool {
     true
 }
 
-/// Acquires the GIL unless the thread already holds it. Returns `None` if the interpreter has ended or is about to end.
+/// Acquires the GIL unless the thread already holds it. Returns `None` if the interpreter has ended
+/// or is ending.
 #[inline(always)]
 pub(crate) fn enter() -> Option<Held> {
     if ENDED.load(Ordering::Relaxed) {
@@ -100,13 +101,13 @@ const RELEASES_MAX: u32 = 32;
 thread_local! {
     /// Nesting depth of releases on this thread.
     static RELEASES: Cell<u32> = const { Cell::new(0) };
-    /// Objects whose release is deferred until the outermost release ends: a pointer from `Box`, or NULL. The
-    /// variable is a plain pointer, so that no destructor has to run at the end of the thread.
+    /// Objects whose release is deferred until the outermost release ends. The value is a pointer
+    /// from `Box`, or NULL. A plain pointer needs no destructor at the end of the thread.
     static PUT_OFF: Cell<*mut Vec<*mut PyObject>> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Releases a reference with bounded recursion. The freed object may own a native object that owns a Python object,
-/// and so on: the length of such a chain must not be limited by the size of the stack.
+/// Releases a reference with bounded recursion. The freed object may own a native object that owns
+/// a Python object, and so on. The size of the stack must not limit the length of such a chain.
 ///
 /// # Safety
 /// The conditions of [`release`] apply, and the GIL must be held.

@@ -56,9 +56,9 @@ extern "C" fn current() -> *mut c_void {
     stack.map_or(ptr::null_mut(), |own| own.into_ptr().cast())
 }
 
-/// Returns true if the shared library of the module `greenlet` is loaded. Called if the Python module cannot
-/// be found. If its library is loaded nevertheless, greenlets may exist, but the running one cannot be
-/// determined.
+/// Returns true if the shared library of the module `greenlet` is loaded. Called if the Python
+/// module cannot be found. If the library is loaded nevertheless, greenlets may exist, but the
+/// running greenlet cannot be determined.
 fn is_loaded() -> bool {
     /// Number of libraries that the process had loaded when the last search for the library of `greenlet`
     /// failed. The next search is needed only once this number has changed.

@@ -25,8 +25,8 @@ pub(crate) enum Lender {
     DLPack(*mut DLManagedTensorVersioned),
     /// A buffer that the Python object has exported.
     Buffer(Export),
-    /// A Python object that owns the memory. The tensor covers only a part of it and therefore does not
-    /// represent the object.
+    /// A Python object that owns the memory. The tensor covers only a part of this memory and
+    /// therefore does not represent the object.
     Part(Own),
     /// Another tensor object that owns the memory.
     Tensor(Tensor),
@@ -39,22 +39,24 @@ struct OwnedTensor {
     /// Owned reference to the Python object that the tensor represents, or to None.
     object: *mut PyObject,
     lender: Lender,
-    /// True if `anyfn.const` made the tensor: the caller states that functions that receive it only read it.
+    /// True if `anyfn.const` made the tensor. The caller of `anyfn.const` guarantees that the
+    /// functions that receive the tensor only read it.
     is_const: bool,
     /// Shape and strides of the tensor, to which the pointers in `tensor` refer.
     words: Box<[i64]>,
 }
 
-/// Makes a tensor from a description, whose shape and strides are copied. `object` is the array that the tensor
-/// represents, or None; the tensor keeps it alive. `object` or `lender` must keep the described memory valid.
+/// Makes a tensor from a description, whose shape and strides are copied. `object` is the array
+/// that the tensor represents, or None. The tensor keeps `object` alive. `object` or `lender` must
+/// keep the described memory valid.
 ///
 /// If `read_only` is true, the tensor is flagged so that every recipient can tell that its memory must not be written.
 pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_only: bool) -> Res<Tensor> {
     build(described, object, lender, read_only, false)
 }
 
-/// Makes a read-only tensor of the memory of another tensor, which the caller of `anyfn.const` lends to functions that
-/// only read it.
+/// Makes a read-only tensor that shares the memory of another tensor. The caller of `anyfn.const`
+/// lends the result to functions that only read it.
 pub(crate) fn make_const(tensor: Tensor) -> Res<Tensor> {
     let described = *tensor.view().as_dl();
     build(&described, py::none().obj(), Lender::Tensor(tensor), true, true)
@@ -132,8 +134,8 @@ fn is_made_here(tensor: *mut TVMFFIObject) -> bool {
     deleter.is_some_and(|deleter| ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)))
 }
 
-/// Deleter of the tensors. Depending on `flags`, it releases the objects that the tensor keeps alive, frees the
-/// tensor's memory, or both. May run on any thread.
+/// Deleter of the tensors. Depending on `flags`, it releases the objects that the tensor keeps
+/// alive, frees the memory of the tensor object, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let kept: *mut OwnedTensor = object.cast();
     if flags & STRONG != 0 {

@@ -1,5 +1,5 @@
-//! Borrowed tensors that native code passes to a callback: descriptions of memory that may be freed once the callback
-//! returns.
+//! Borrowed tensors that native code passes to a callback. They describe memory that may be freed
+//! once the callback returns.
 //!
 //! The Python objects made from a tensor (arrays, views, tensors kept by native functions) may live arbitrarily long,
 //! so they never refer to borrowed memory. There are two cases:
@@ -35,8 +35,8 @@ struct BorrowedArgs {
     /// Python object that the callback receives for the borrowed tensor. The call holds a reference to it.
     object: *mut PyObject,
     copy: Tensor,
-    /// Bytes of the copy that the callback receives, as they were before the callback ran. Empty if changes
-    /// to the copy are never written back.
+    /// Bytes of the copy as they were before the callback ran. Empty if changes to the copy are
+    /// never written back.
     before: Vec<u8>,
 }
 
@@ -52,8 +52,9 @@ impl Loans {
         self.0.is_empty()
     }
 
-    /// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument.
-    /// Borrowed tensors are added to the list, so that [`Loans::end`] can write back their changes.
+    /// Converts an argument of a callback to a Python value. The caller keeps its ownership of the
+    /// argument. A borrowed tensor that is replaced by a copy is added to the list, so that
+    /// [`Loans::end`] can write back the changes.
     #[inline(always)]
     pub(crate) fn lift(&mut self, value: &TVMFFIAny) -> Res<Own> {
         if value.type_index != kTVMFFIDLTensorPtr {
@@ -104,9 +105,10 @@ impl Loans {
         Ok(object)
     }
 
-    /// Writes the changes of the callback back to the borrowed memory. Raises an exception if the callback
-    /// returned or kept one of the borrowed tensors. `args` are the arguments of the callback. `result` is
-    /// the result of the callback, and is returned if no error occurs.
+    /// Writes the changes that the callback has made to copies back to the borrowed memory. Raises
+    /// an exception if the callback returned or kept one of the borrowed tensors. `args` are the
+    /// arguments of the callback. `result` is the result of the callback, and is returned if no
+    /// error occurs.
     #[cold]
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);
@@ -165,7 +167,7 @@ impl BorrowedArgs {
             && view.strides() == other.strides()
     }
 
-    /// Writes to the borrowed memory those bytes that the callback has changed.
+    /// Writes to the borrowed memory the bytes that the callback has changed in the copy.
     fn write_back(&self) -> anyfn::Result<()> {
         if self.before.is_empty() {
             return Ok(());
@@ -203,8 +205,8 @@ impl BorrowedArgs {
         Ok(())
     }
 
-    /// Returns true if the callback has kept the tensor or an object made from it: references exist besides
-    /// those that the call itself holds.
+    /// Returns true if the callback has kept the tensor or an object made from it, so that more
+    /// references exist than the call itself holds.
     fn is_kept(&self, loans: &[BorrowedArgs]) -> bool {
         // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };
@@ -214,8 +216,8 @@ impl BorrowedArgs {
         python_count > 1 || self.copy.as_object().use_count() > own as _
     }
 
-    /// Replaces the native tensor of the argument's Python object by an empty one, because a tensor that the
-    /// callback has kept must not be mistaken for the borrowed tensor.
+    /// Replaces the native tensor of the argument's Python object by an empty tensor. A tensor that
+    /// the callback has kept must not be mistaken for the borrowed tensor.
     fn detach(&self) {
         let (mut shape, mut strides) = ([0i64], [1i64]);
         let mut dl = *self.copy.view().as_dl();

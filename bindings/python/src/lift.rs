@@ -31,8 +31,9 @@ pub(crate) fn lift_owned(value: Any) -> Res<Own> {
     }
 }
 
-/// Converts a value to a Python value. The caller keeps its ownership of the value. The value must not be a
-/// tensor view (`DLTensor*`): such a view is valid only during a call, so `Loans::lift` converts it.
+/// Converts a value to a Python value. The caller keeps its ownership of the value. The value must
+/// not be a tensor view (`DLTensor*`), which is valid only during a call. `Loans::lift` converts
+/// such views.
 #[inline(always)]
 pub(crate) fn lift_borrowed(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
@@ -112,7 +113,8 @@ fn bits(value: &TVMFFIAny) -> u64 {
     unsafe { value.bits() }
 }
 
-/// Returns the bytes of a string or bytes value that is short enough to be stored in the value itself.
+/// Returns the bytes of a string or bytes value that is stored in the value itself because it is
+/// short.
 fn small_bytes(value: &TVMFFIAny) -> &[u8] {
     let data: *const u8 = (&raw const value.value).cast();
     // SAFETY: the union has 8 bytes, all initialised, which are borrowed for as long as the value.

@@ -1,10 +1,11 @@
-//! Support for loops over data of any length: they check for signals, let other threads run, and raise
-//! `MemoryError` instead of aborting the process.
+//! Support for loops over data of any length. Such loops check for signals, let other threads run,
+//! and raise `MemoryError` instead of aborting the process.
 
 use crate::gil;
 use crate::py::{self, Obj, Own, Raised, Res, raw};
 
-/// Step counter for a loop whose length depends on data. At intervals it checks for signals and lets other threads run.
+/// Step counter for a loop whose length depends on data. At intervals, the counter checks for
+/// signals and lets other threads run.
 pub(crate) struct Pace(u32);
 
 impl Pace {

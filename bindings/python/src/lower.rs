@@ -28,7 +28,8 @@ use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 pub(crate) struct CallFrame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
-    /// Number of arguments converted so far. Their native values are the first elements of `values`.
+    /// Number of arguments converted so far. The first `count` elements of `values` are the native
+    /// values of these arguments.
     count: usize,
     /// True if at least one argument's native value is owned or is an array view, so that work remains at the
     /// end of the call.
@@ -83,8 +84,8 @@ impl<'a> CallFrame<'a> {
         self.push(TVMFFIAny::from_bits(type_index, bits));
     }
 
-    /// Appends a borrowed reference to a native object to the arguments of the call. The Python argument from
-    /// which it comes keeps the object alive.
+    /// Appends a borrowed reference to a native object to the arguments of the call. The
+    /// corresponding Python argument keeps the object alive.
     #[inline(always)]
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
         // SAFETY: the object is valid.
@@ -143,8 +144,8 @@ impl<'a> CallFrame<'a> {
         self.busy
     }
 
-    /// Returns the argument that a tensor represents: the tensor itself if it was passed, or the array that the
-    /// tensor keeps alive.
+    /// Returns the argument that a tensor represents: the argument that is this tensor itself, or
+    /// the array that the tensor keeps alive.
     #[cold]
     pub(crate) fn argument_shown_by(&self, tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
         let passed = self.values[..self.count].iter().position(|value| {
@@ -343,8 +344,8 @@ impl CallFrame<'_> {
         self.views.protect(&tensor)
     }
 
-    /// Sets the allocator and stream of an argument's library for the duration of the call. Does nothing if
-    /// this was already done for an earlier argument.
+    /// Sets the allocator and stream of an argument's library for the duration of the call. Does
+    /// nothing if an earlier argument has already set them.
     fn enter_environment(&mut self, table: &Exchange, tensor: *const DLTensor) -> Res<()> {
         if self.environment.is_none() {
             // SAFETY: the tensor was described for this call.

@@ -24,7 +24,8 @@ impl Memo {
         Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))
     }
 
-    /// Removes all containers from the record. Called after running Python code, which may have changed them.
+    /// Removes all containers from the record. Called after Python code has run, which may have
+    /// changed the containers.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         if !self.0.borrow().is_empty() {
@@ -32,9 +33,9 @@ impl Memo {
         }
     }
 
-    /// Returns the native value of a container: the stored one, or else the result of `lower`. The container's
-    /// parent and the caller hold one reference each. If there are more, the container may occur again, and its
-    /// native value is stored.
+    /// Returns the native value of a container: the stored value, or else the result of `lower`.
+    /// The value is stored if the container may occur again, which is the case if more references
+    /// to it exist than the two that its parent and the caller hold.
     #[inline]
     pub(crate) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
         if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }

@@ -74,9 +74,9 @@ unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mu
     }
 }
 
-/// Adds to a class an attribute for each method that a type itself registers. If the class already has an
-/// attribute of that name, the method replaces this attribute only if the class inherits it from the class of
-/// an ancestor of the type.
+/// Adds an attribute to a class for each method that a type itself registers. An existing attribute
+/// of the same name is replaced only if the class inherits it from the class of an ancestor of the
+/// type.
 pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     let mut seen = Vec::new();
     // The most recently registered method of a name takes precedence.
@@ -103,8 +103,8 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// Returns true if a class inherits the attribute called `name` from the class of an ancestor of the type.
-/// The method of the type then overrides it.
+/// Returns true if a class inherits the attribute called `name` from the class of an ancestor of
+/// the type. The method of the type then overrides the attribute.
 fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
     let order = class.attr(names::MRO.get())?;
     let dict = py::intern(c"__dict__")?;

@@ -20,7 +20,7 @@ use crate::{
     plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, trace, words,
 };
 
-/// Entry point by which CPython loads the module.
+/// Entry point that CPython calls to load the module.
 ///
 /// # Safety
 /// Must be called by CPython with the GIL held.

@@ -14,8 +14,8 @@ use crate::{object, packed};
 #[repr(C)]
 struct Layout {
     object: object::Layout,
-    /// Function through which Python calls the module. It is NULL until the entry function is known; until then
-    /// Python calls [`call`].
+    /// Function through which Python calls the module. It is NULL until the entry function is
+    /// known, and until then Python calls [`call`].
     vectorcall: Option<ffi::vectorcallfunc>,
     /// Owned reference to a `PackedFunc` object for the module's entry function, or NULL until the entry
     /// function is known. The object belongs to this module alone; no other code receives it.
@@ -59,7 +59,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Calls a module whose entry function is not known yet, as in the first call.
+/// Calls a module whose entry function has not been stored, as in the first call.
 unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(module) };
@@ -85,7 +85,7 @@ fn entry_of(module: Obj<'_>) -> Res<Own> {
     Ok(entry)
 }
 
-/// Calls the entry function of a module whose entry function is known.
+/// Calls the stored entry function of a module.
 unsafe extern "C" fn call_entry(
     module: *mut PyObject,
     args: *const *mut PyObject,

@@ -47,7 +47,8 @@ struct Descr {
 /// Size of a `DLTensor` in 64-bit words.
 pub(crate) const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
 const WRITEABLE: c_int = 0x400;
-/// Maximum number of dimensions of an array. An object with more dimensions is refused, because it cannot be a valid array.
+/// Maximum number of dimensions of an array. An object with more dimensions cannot be a valid array
+/// and is refused.
 const NDIM_MAX: usize = 64;
 
 /// The class `numpy.ndarray`, once NumPy has been found.
@@ -186,7 +187,7 @@ pub(crate) fn describe(object: Obj<'_>, scratch: &mut Scratch) -> Res<*mut DLTen
     fill(object, scratch, &At::Value)
 }
 
-/// Returns true if `described` has the data pointer and the shape of a NumPy array.
+/// Returns true if `described` has the same data pointer and shape as a NumPy array.
 #[inline]
 pub(crate) fn shows(object: Obj<'_>, described: &DLTensor) -> bool {
     // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held, and no Python code runs here.
@@ -313,8 +314,8 @@ pub(crate) fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
     at.raise(py::exceptions::value_error(), &text)
 }
 
-/// Raises `ValueError` for an array with read-only memory at the position `at`. Accepts the array if it is an
-/// argument whose parameter the function declares as read-only.
+/// Raises `ValueError` for an array with read-only memory at the position `at`, unless native code
+/// only reads the value at that position.
 #[cold]
 pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
     if at.is_only_read() { Ok(()) } else { read_only(at) }
@@ -330,8 +331,8 @@ pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
     at.raise(py::exceptions::value_error(), message)
 }
 
-/// Native data types by NumPy's type number, for the types that NumPy defines itself. A data type of zero
-/// bits marks a NumPy type that has no native counterpart.
+/// Native data types by NumPy's type number, for the types that NumPy itself defines. A data type
+/// of zero bits marks a NumPy type without a native counterpart.
 const DTYPES: [DLDataType; 24] = {
     const fn of(code: u8, bits: u8) -> DLDataType {
         DLDataType { code, bits, lanes: 1 }

@@ -152,7 +152,7 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     object::to_c(py::string(text.as_bytes()))
 }
 
-/// Returns the text representation of a native object, which is the same in all languages.
+/// Returns the string representation of a native object, which is the same in all languages.
 fn print(object: ObjectRef) -> Res<Own> {
     let text = gil::counted(|| {
         let printed = anyfn::global!("ffi.ReprPrint")?.call((&object,))?;

@@ -9,8 +9,8 @@ use anyfn::observe::{self, Call};
 use crate::py::{self, Obj, names};
 use crate::{gil, packed, python_function};
 
-/// Passes to the runtime the address of the variable that holds this extension's call observer; the runtime
-/// sets the variable. Also registers the function that returns the names of Python callables.
+/// Passes the address of the variable for this extension's call observer to the runtime, which sets
+/// the variable. Also registers the function that returns the names of Python callables.
 pub(crate) fn init() {
     // SAFETY: the runtime stores observers in it, which live as long as the process.
     let place = unsafe { observe::place() };
@@ -29,13 +29,14 @@ pub(crate) fn init() {
     }
 }
 
-/// Describes a call of a native function by Python, for the observer. `callable` must be a `PackedFunc`.
+/// Describes a call from Python to a native function, for the observer. `callable` must be a
+/// `PackedFunc`.
 pub(crate) fn call_of(callable: Obj<'_>, function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     let data = callable.as_ptr().cast();
     Call { function, args, num_args, door: observe::door::PYTHON, name: Some(name_of_packed), data }
 }
 
-/// Describes a call of a Python object by native code, for the observer.
+/// Describes a call from native code to a Python object, for the observer.
 pub(crate) fn call_to(function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     Call { function, args, num_args, door: observe::door::TO_PYTHON, name: None, data: std::ptr::null_mut() }
 }
@@ -52,8 +53,9 @@ unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) 
     unsafe { out.write(Any::from(name).into_raw()) };
 }
 
-/// Writes the name of the Python object that a native function calls, shortened to `capacity` bytes, and returns its
-/// length. Returns 0 if the function calls no Python object. Called by the runtime.
+/// Writes to `out` the name of the Python object that a native function calls, shortened to
+/// `capacity` bytes. Returns the length of the name, or 0 if the function calls no Python object.
+/// Called by the runtime.
 unsafe extern "C" fn function_name(function: *mut c_void, out: *mut u8, capacity: usize) -> usize {
     if !python_function::is_made_here(function.cast()) {
         return 0;

@@ -41,7 +41,7 @@ pub(crate) static CLASS: Global = Global::new();
 
 /// Vectorcall functions through which Python calls the instances of `PackedFunc`.
 pub(crate) struct Entries {
-    /// Vectorcall function that keeps the GIL during a call, followed by the one that releases it.
+    /// Two vectorcall functions. The first keeps the GIL during a call, and the second releases it.
     pub(crate) plain: [ffi::vectorcallfunc; 2],
     /// Functions like those in `plain` that also record the location of the call in Python code. They are used
     /// while a ledger exists.
@@ -104,8 +104,8 @@ unsafe fn flags_of<'a>(header: *mut TVMFFIObject) -> &'a AtomicU32 {
     unsafe { AtomicU32::from_ptr(flags) }
 }
 
-/// Stores in a native function whether calls from Python release the GIL. The choice applies to the given instance and
-/// to all that are made later for the same function.
+/// Stores in a native function the choice whether calls from Python release the GIL. The choice
+/// applies to the given instance and to all instances that are made later for the same function.
 pub(crate) fn choose_release(callable: Obj<'_>, releases: bool) {
     let Some(entries) = ENTRIES.get() else { return };
     let (set, other) = if releases {
@@ -123,7 +123,8 @@ pub(crate) fn choose_release(callable: Obj<'_>, releases: bool) {
     unsafe { (*layout).vectorcall = entries.entry(releases) };
 }
 
-/// Returns true if the function declares that it runs long or blocks. `flags` are the flags in its header.
+/// Returns true if the function declares that it runs long or blocks. `flags` are the flags in the
+/// function's header.
 fn asks_for_release(function: &ObjectRef, flags: u32) -> bool {
     if flags & OBJECT_FLAG_FUNCTION_EXT == 0 {
         return false;
@@ -194,7 +195,7 @@ pub(crate) fn name_of(callable: Obj<'_>) -> String {
     name.map_or_else(|| "PackedFunc".into(), |name| shorten(&name).into_owned())
 }
 
-/// Returns the global name under which a function was found or registered.
+/// Returns the global name under which a function was found or registered, if any.
 pub(crate) fn key<'a>(callable: Obj<'a>) -> Option<Obj<'a>> {
     // SAFETY: the instance owns the object, or the pointer is NULL.
     unsafe { Obj::from_nullable(layout(callable).key) }

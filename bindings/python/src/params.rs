@@ -5,7 +5,7 @@ use anyfn::{Param, Signature};
 
 use crate::py::{self, Obj, Own};
 
-/// Maximum number of parameters that the fast path of [`Known::arrange`] handles.
+/// Maximum number of parameters that [`Known::arrange`], the fast path, handles.
 pub(crate) const INLINE: usize = 8;
 
 /// Parsed signature of a function, with names and default values as Python objects.
@@ -38,14 +38,18 @@ impl Known {
         self.params().get(index).is_some_and(|param| param.read_only)
     }
 
-    /// Returns true if the parameter at `index` is a tensor to which the function may write.
+    /// Returns true if the function may write to a tensor that it receives for the parameter at
+    /// `index`: the signature declares a type for the parameter, and does not declare the parameter
+    /// as read-only.
     pub(crate) fn is_written(&self, index: usize) -> bool {
         self.params().get(index).is_some_and(|param| !param.read_only && param.ty.origin != "Any")
     }
 
-    /// Arranges the positional and named arguments of a call in the order of the parameters. Fills `out` and returns
-    /// the number of arguments. Returns `None` if the arguments do not match the parameters, or if there are too many
-    /// for `out`; `Known::arrange_any` then handles the call or reports the error.
+    /// Arranges the positional and named arguments of a call in the order of the parameters. Fills
+    /// `out` and returns the number of arguments. Returns `None` if the arguments do not match the
+    /// parameters, if there are too many for `out`, or if the function processes named arguments
+    /// itself. The caller then handles the call in another way, such as by `Known::arrange_any`, or
+    /// reports the error.
     #[inline]
     pub(crate) fn arrange<'a>(
         &'a self,

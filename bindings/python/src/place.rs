@@ -1,4 +1,5 @@
-//! Location in Python code of the current native call, for the record of live objects (the ledger).
+//! Line of Python code from which the current native call comes, for the record of live objects
+//! (the ledger).
 //!
 //! It is determined only while such a record exists, since finding the line takes longer than most calls. It is found
 //! before the call, when arbitrary Python code may run: native code creates objects at times when no Python code may
@@ -12,12 +13,13 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Obj, Own, Raised, Res, names};
 
 thread_local! {
-    /// Location in Python code of the native call in progress on this thread; empty outside calls.
+    /// Line of Python code from which the native call in progress on this thread comes; empty
+    /// outside calls.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call. For its duration, stores the innermost line of Python code outside this package as the
-/// location of the call.
+/// Runs a native call. During the call, the innermost line of Python code outside this package is
+/// stored as the location of the call.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -41,8 +43,8 @@ pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Writes the current location in Python code to `out`, in the form `file:line in function`. Frames of this package
-/// are skipped.
+/// Writes to `out` the line of Python code that is currently running, as `file:line in function`.
+/// Frames of this package are skipped.
 fn find(out: &mut String) -> Res<()> {
     // SAFETY: the GIL is held; the result is a borrowed reference, or NULL if no Python code runs.
     let frame = unsafe { ffi::PyEval_GetFrame() };
@@ -82,8 +84,8 @@ fn text(object: &Own) -> Res<String> {
     }
 }
 
-/// Registers with the runtime the function that reports the location of a call in Python code. If a ledger of
-/// live objects exists, makes this extension record its objects in the ledger.
+/// Registers with the runtime a function that reports the location of a call in Python code. If a
+/// ledger of live objects exists, also makes this extension record its objects in the ledger.
 pub(crate) fn init() {
     // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnPlace".as_ptr(), place as *mut _) } != 0 {
@@ -108,8 +110,9 @@ pub(crate) fn start() -> anyfn::Result<()> {
     Ok(())
 }
 
-/// Writes the location in Python code of this thread's current native call, shortened to `capacity` bytes,
-/// and returns its length. The runtime calls this function when an object is created.
+/// Writes to `out` the location in Python code of this thread's current native call, shortened to
+/// `capacity` bytes, and returns the length of the location. The runtime calls this function when
+/// an object is created.
 unsafe extern "C" fn place(out: *mut u8, capacity: usize) -> usize {
     PLACE
         .try_with(|place| {

@@ -1,4 +1,4 @@
-//! Construction of instances of a class that is defined in Python: `Pair(1, b=2)`.
+//! Construction of instances of classes that are defined in Python, as in `Pair(1, b=2)`.
 //!
 //! Names, defaults and factories belong to the class. They are in an object of the class `Constructor`, which is the
 //! `__constructor__` of the class. Arguments are stored directly in the fields; the only call is the one that makes the object.
@@ -15,7 +15,7 @@ use crate::record::Record;
 use crate::types::{self, Class};
 use crate::{error, gil, object};
 
-/// Description of how the constructor of one class makes its instances.
+/// Description of how the constructor of a class makes instances of that class.
 pub(crate) struct Plan {
     pub(crate) record: &'static Record,
     /// Function that makes an object of the class's type with no field set.
@@ -32,8 +32,8 @@ pub(crate) struct Plan {
     pub(crate) positional: Vec<usize>,
     /// True if the class has a method `__post_init__`.
     pub(crate) post_init: bool,
-    /// True if the class has its own `__init__`, which may set the fields after this constructor has set
-    /// them.
+    /// True if the class defines `__init__`. A call without arguments is then always accepted,
+    /// because `__init__` may set the fields afterwards.
     pub(crate) own_init: bool,
 }
 
@@ -45,11 +45,11 @@ pub(crate) enum Passed {
     Not,
 }
 
-/// Source of the value of a field for which a call passes no argument.
+/// Default of a field, or [`Required`](Fallback::Required) for a field without a default.
 pub(crate) enum Fallback {
     Required,
     Value(Any),
-    /// Callable whose result is the value of the field.
+    /// Callable that returns the value of the field when called without arguments.
     Factory(Own),
 }
 
@@ -67,11 +67,13 @@ impl Fallback {
 #[repr(C)]
 struct Holder {
     base: PyObject,
-    /// Description of how the constructor makes instances of its class: an owned pointer from `Box`, or NULL.
+    /// Owned pointer from `Box` to the description of how instances are made, or NULL before the
+    /// description is set.
     plan: *mut Plan,
 }
 
-/// The class `Constructor`, whose instances construct objects of one class defined in Python.
+/// The Python class `Constructor`. Each of its instances constructs objects of one class that is
+/// defined in Python.
 pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
@@ -101,7 +103,7 @@ unsafe extern "C" fn dealloc(holder: *mut PyObject) {
     unsafe { types::free(holder) };
 }
 
-/// Makes the `Constructor` object of a class from a description of how the class makes its instances.
+/// Makes a `Constructor` object that owns the description of how instances are made.
 pub(crate) fn hold(plan: Plan) -> Res<Own> {
     let holder = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: the instance of `Constructor` is new and not shared.
@@ -130,7 +132,8 @@ pub(crate) fn make(constructor: Obj<'_>, args: Obj<'_>, kwargs: Option<Obj<'_>>)
     plan.make(args, kwargs).map(Some)
 }
 
-/// Calls the `__post_init__` of an instance, if its class has one.
+/// Calls the method `__post_init__` of an instance, if the instance has one. Does nothing if the
+/// class is not defined in Python.
 #[inline]
 pub(crate) fn finish(this: Obj<'_>, constructor: Obj<'_>) -> Res<()> {
     match plan_of(constructor) {
@@ -147,8 +150,9 @@ fn post_init(this: Obj<'_>) -> Res<()> {
     }
 }
 
-/// Creates the native object of an instance and gives its fields their default values. This is necessary if the
-/// instance's `__init__` sets a field before the object exists. Does nothing if the class is not defined in Python.
+/// Creates the native object of an instance and sets the object's fields to their default values.
+/// This is necessary if the instance's `__init__` sets a field before the object exists. Does
+/// nothing if the class is not defined in Python.
 #[cold]
 pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };
@@ -160,14 +164,14 @@ pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Ensures that an instance has a native object. Makes one with the defaults if the class is defined in Python, and
-/// raises an exception otherwise.
+/// Ensures that an instance has a native object. A missing object is created with default values if
+/// the class is defined in Python, and is an error otherwise.
 pub(crate) fn ensure(this: Obj<'_>) -> Res<()> {
     begin(this)?;
     if object::handle_unchecked(this).is_null() { object::uninitialised(this) } else { Ok(()) }
 }
 
-/// Maximum number of fields for which [`Plan::make`] needs no allocation.
+/// Maximum number of fields for which [`Plan::make`] keeps the arguments in an array on the stack.
 const INLINE: usize = 16;
 
 impl Plan {
@@ -206,7 +210,7 @@ impl Plan {
         made.map_err(error::raise)
     }
 
-    /// Makes an object whose fields have their defaults.
+    /// Makes an object whose fields have their default values.
     pub(crate) fn default_object(&self) -> Res<ObjectRef> {
         let object = self.allocate()?;
         for index in 0..self.defaults.len() {
@@ -215,8 +219,8 @@ impl Plan {
         Ok(object)
     }
 
-    /// Arranges the arguments of a call in `given`, in the order of the fields. Returns false if the arguments do not
-    /// match the fields.
+    /// Writes the arguments of a call to `given`, in the order of the fields to which they belong.
+    /// Returns false if the arguments do not match the fields.
     fn arrange<'a>(&self, args: Obj<'a>, kwargs: Option<Obj<'a>>, given: &mut [Option<Obj<'a>>]) -> bool {
         let count = args.tuple_len();
         if count > self.positional.len() {

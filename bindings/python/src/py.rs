@@ -188,8 +188,8 @@ impl<'a> Obj<'a> {
         unsafe_new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
     }
 
-    /// Calls the object. `names` is a tuple with the names of the keyword arguments, whose values are the last
-    /// elements of `args`.
+    /// Calls the object. `names` is a tuple of the names of the keyword arguments, whose values are
+    /// the last elements of `args`.
     pub(crate) fn call_with(self, mut args: Vec<Own>, names: Obj<'_>) -> Res<Own> {
         let named = args.split_off(args.len() - names.tuple_len());
         let (args, kwargs) = (tuple(args)?, dict()?);
@@ -217,7 +217,8 @@ impl<'a> Obj<'a> {
         unsafe_new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
     }
 
-    /// Returns the UTF-8 text of a string. Raises an exception if the object is not a `str` or contains lone surrogates.
+    /// Returns the content of a string as UTF-8. Raises an exception if the object is not a `str`
+    /// or contains lone surrogates.
     #[inline]
     pub(crate) fn str_bytes(self) -> Res<&'a [u8]> {
         let mut size: ffi::Py_ssize_t = 0;
@@ -230,19 +231,19 @@ impl<'a> Obj<'a> {
         Ok(unsafe { std::slice::from_raw_parts(data.cast(), size as usize) })
     }
 
-    /// Returns a copy of the text of a string.
+    /// Copies the content of a Python string to a Rust string.
     pub(crate) fn to_text(self) -> Res<String> {
         self.str_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Returns `str(object)`, or raises the exception of its `__str__`.
+    /// Returns the result of `str(object)`, or raises the exception that this call has raised.
     pub(crate) fn str(self) -> Res<Own> {
         // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         unsafe_new_ref!(raw::PyObject_Str(self.as_ptr()))
     }
 
-    /// Returns the value of an int that fits in 64 bits. If it does not fit, the error is [`IntError::Overflow`] and
-    /// no exception is set.
+    /// Returns the value of an int as an `i64`. If the value does not fit in an `i64`, the error is
+    /// [`IntError::Overflow`] and no exception is set.
     #[inline]
     pub(crate) fn int(self) -> Result<i64, IntError> {
         let mut overflow: c_int = 0;
@@ -311,11 +312,11 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// Reason why an int could not be read.
+/// Reason why an int could not be converted to an `i64`.
 pub(crate) enum IntError {
     /// The value does not fit in 64 bits; no exception is set.
     Overflow,
-    /// The attempt raised an exception, which is set.
+    /// The conversion raised an exception, which is set in the interpreter.
     Raised,
 }
 
@@ -524,14 +525,14 @@ pub(crate) fn float(value: f64) -> Res<Own> {
     unsafe_new_ref!(ffi::PyFloat_FromDouble(value))
 }
 
-/// Makes a string from UTF-8 bytes. Raises an exception if they are not valid UTF-8.
+/// Makes a string from UTF-8 bytes. Raises an exception if the bytes are not valid UTF-8.
 #[inline]
 pub(crate) fn string(bytes: &[u8]) -> Res<Own> {
     // SAFETY: the GIL is held and the bytes are valid; the result is a new reference, or NULL with an exception set.
     unsafe_new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
 }
 
-/// Makes a string from bytes that should be UTF-8; invalid sequences are replaced.
+/// Makes a string from bytes that should be UTF-8. Invalid sequences are replaced by U+FFFD.
 pub(crate) fn string_lossy(bytes: &[u8]) -> Res<Own> {
     // SAFETY: the GIL is held, and the bytes and the C string are valid; the result is a new reference, or NULL with
     // an exception set.
@@ -578,14 +579,14 @@ pub(crate) fn list_len(list: Obj<'_>) -> usize {
     usize::try_from(unsafe { ffi::PyList_Size(list.as_ptr()) }).unwrap_or_default()
 }
 
-/// Returns an item of a list, or `None` if the index is beyond its end.
+/// Returns the item of a list at `index`, or `None` if the index is past the end of the list.
 #[inline]
 pub(crate) fn list_get(list: Obj<'_>, index: usize) -> Option<Own> {
     // SAFETY: no code runs before the reference count of the item is incremented.
     unsafe { list_peek(list, index) }.map(Obj::to_own)
 }
 
-/// Borrows an item of a list. Returns `None` if the index is beyond its end.
+/// Borrows the item of a list at `index`. Returns `None` if the index is past the end of the list.
 ///
 /// # Safety
 /// Python code may change the list and so release the item: the item must not be used after Python code has run.
@@ -599,8 +600,8 @@ pub(crate) unsafe fn list_peek<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a
     unsafe_borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize))
 }
 
-/// Borrows an item of a tuple; the tuple keeps the item alive. Returns `None` if the index is beyond the
-/// tuple's end.
+/// Borrows the item of a tuple at `index`, which the tuple keeps alive. Returns `None` if the index
+/// is past the end of the tuple.
 #[inline]
 pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
     if index >= tuple.tuple_len() {
@@ -610,7 +611,7 @@ pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
     unsafe_borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize))
 }
 
-/// Returns an item of a tuple, or `None` if the index is beyond its end.
+/// Returns the item of a tuple at `index`, or `None` if the index is past the end of the tuple.
 #[inline]
 pub(crate) fn tuple_item(tuple: Obj<'_>, index: usize) -> Option<Own> {
     tuple_get(tuple, index).map(Obj::to_own)
@@ -628,22 +629,23 @@ pub(crate) fn pair(first: Own, second: Own) -> Res<Own> {
     Ok(tuple)
 }
 
-/// Returns the number of pairs of a dictionary.
+/// Returns the number of key-value pairs in a dictionary.
 #[inline]
 pub(crate) fn dict_len(dict: Obj<'_>) -> usize {
     // SAFETY: the object is a dictionary; for other objects the result is -1 with an exception set.
     usize::try_from(unsafe { ffi::PyDict_Size(dict.as_ptr()) }).unwrap_or_default()
 }
 
-/// Returns the next pair of a dictionary and advances `position`, which starts at 0. If the dictionary changes
-/// between two calls, pairs may be skipped or returned twice.
+/// Returns the next key-value pair of a dictionary and advances `position`, which starts at 0. If
+/// the dictionary changes between two calls, pairs may be skipped or returned twice.
 #[inline]
 pub(crate) fn dict_next(dict: Obj<'_>, position: &mut ffi::Py_ssize_t) -> Option<(Own, Own)> {
     // SAFETY: no code runs before both reference counts are incremented.
     unsafe { dict_peek(dict, position) }.map(|(key, value)| (key.to_own(), value.to_own()))
 }
 
-/// Borrows the next pair of a dictionary, like [`dict_next`] but without owned references.
+/// Borrows the next key-value pair of a dictionary, like [`dict_next`] but without owned
+/// references.
 ///
 /// # Safety
 /// Python code may change the dictionary and so release the pair: neither object may be used after Python code has run.
@@ -672,7 +674,7 @@ pub(crate) fn equal(left: Obj<'_>, right: Obj<'_>) -> Res<bool> {
     }
 }
 
-/// Returns `hash(object)`, or raises the exception of its `__hash__`.
+/// Returns the result of `hash(object)`, or raises the exception that this call has raised.
 pub(crate) fn hash(object: Obj<'_>) -> Res<ffi::Py_hash_t> {
     // SAFETY: the object is valid and the GIL is held.
     match raw::run(|| unsafe { raw::PyObject_Hash(object.as_ptr()) }) {
@@ -706,13 +708,13 @@ pub(crate) fn dict_set(dict: Obj<'_>, key: Obj<'_>, value: Obj<'_>) -> Res<()> {
     check(raw::run(|| unsafe { raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// Returns a module, and imports it if necessary.
+/// Returns the module called `name`, and imports it if necessary.
 pub(crate) fn import(name: &CStr) -> Res<Own> {
     // SAFETY: the GIL is held; the result is a new reference, or NULL with an exception set.
     unsafe_new_ref!(raw::PyImport_ImportModule(name.as_ptr()))
 }
 
-/// Returns a module that has already been imported; imports nothing.
+/// Returns the module called `name`, or `None` if it has not been imported yet.
 pub(crate) fn imported(name: &CStr) -> Option<Own> {
     // SAFETY: the GIL is held; the result is a borrowed reference to the dictionary of modules, or NULL.
     let modules = unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?;
@@ -721,13 +723,14 @@ pub(crate) fn imported(name: &CStr) -> Option<Own> {
     (!module.is_none()).then(|| module.to_own())
 }
 
-/// Returns a module that has already been imported, like [`imported`], but takes the name as a Python string.
+/// Returns the module called `name` like [`imported`], but takes the name as a Python string.
 pub(crate) fn imported_by(name: Obj<'_>) -> Option<Own> {
     // SAFETY: the GIL is held; the result is a borrowed reference to the dictionary of modules, or NULL.
     dict_get(unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?, name)
 }
 
-/// Converts the result of a C function into a `Result`: a negative value means that an exception is set.
+/// Converts the status code of a CPython function into a `Result`. A negative code means that an
+/// exception is set.
 #[inline]
 pub(crate) fn check(code: c_int) -> Res<()> {
     if code < 0 { Err(Raised) } else { Ok(()) }
@@ -766,7 +769,8 @@ pub(crate) fn is_raised() -> bool {
     !unsafe { ffi::PyErr_Occurred() }.is_null()
 }
 
-/// Removes the current exception from the interpreter and returns it with its traceback attached.
+/// Removes the current exception from the interpreter and returns it, with the traceback attached
+/// to the exception object.
 pub(crate) fn take_error() -> Option<Own> {
     let (mut class, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     // SAFETY: the GIL is held; the call writes three references or NULL.
@@ -799,7 +803,8 @@ pub(crate) fn restore_error(exception: Own) -> Raised {
 /// Maximum depth of nested calls of [`nested`]. Each nested container takes one such call.
 const NESTING_MAX: u32 = 1000;
 
-/// Runs `body`, which may call itself for nested objects. Raises `RecursionError` if the nesting is too deep.
+/// Runs `body`, which may call [`nested`] again for nested objects. Raises `RecursionError` if the
+/// nesting is too deep or the stack is nearly used up.
 pub(crate) fn nested<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     if crate::stack::is_short() {
         return raise(exceptions::recursion_error(), crate::stack::SHORT);

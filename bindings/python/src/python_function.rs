@@ -1,4 +1,4 @@
-//! Function objects that call Python callables.
+//! Native function objects that call Python callables.
 //!
 //! They are made here and not by the runtime, which saves one function call in each invocation. Their deleter shows
 //! that they were made here.
@@ -19,7 +19,7 @@ use pyo3_ffi as ffi;
 use crate::gil;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 
-/// A native function that calls a Python object.
+/// A native function object that calls a Python callable.
 #[repr(C)]
 pub(crate) struct PythonFunction {
     header: TVMFFIObject,
@@ -33,23 +33,23 @@ pub(crate) struct PythonFunction {
 /// The classes of Python functions and of bound methods: `types.FunctionType` and `types.MethodType`.
 pub(crate) static PLAIN: [Global; 2] = [const { Global::new() }; 2];
 
-/// Returns true if `class` is one of three classes: that of Python functions, that of bound methods, or that
-/// of functions written in C.
+/// Returns true if `class` is the class of Python functions, of bound methods, or of functions
+/// written in C.
 pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }
 
-/// The `safe_call` function of all functions that this module makes, set by [`init`]. It is defined in
-/// `callback.rs`, which depends on this module.
+/// The `safe_call` function that all function objects made by this module share. [`init`] sets it,
+/// because the function is defined in `callback.rs`, which depends on this module.
 static SAFE_CALL: OnceLock<TVMFFISafeCallType> = OnceLock::new();
 
-/// Sets the `safe_call` function of all functions that this module makes.
+/// Sets the `safe_call` function that all function objects made by this module share.
 pub(crate) fn init(safe_call: TVMFFISafeCallType) {
     // A second initialisation passes the same function.
     let _ = SAFE_CALL.set(safe_call);
 }
 
-/// Makes a native function that calls `callable` and keeps it alive.
+/// Makes a native function that calls `callable` and owns a reference to it.
 fn make(callable: Obj<'_>, safe_call: TVMFFISafeCallType) -> Option<ObjectRef> {
     let function = Box::new(PythonFunction {
         header: TVMFFIObject {
@@ -80,8 +80,8 @@ pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
     }
 }
 
-/// Deleter of the function object. Depending on `flags`, it releases the callable, frees the memory, or both. May run
-/// on any thread.
+/// Deleter of function objects. Depending on `flags`, releases the callable, frees the memory of
+/// the function object, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let function: *mut PythonFunction = object.cast();
     if flags & STRONG != 0 {
@@ -118,8 +118,9 @@ pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>
     unsafe { Obj::from_nullable(callable) }
 }
 
-/// Removes the Python object from a function that this module made, and returns the Python object. The caller
-/// must be the only owner of the function. Calling the function afterwards is an error.
+/// Removes the Python object from a native function and returns the object. Returns `None` if this
+/// module did not make the function. The caller must be the only owner of the function. Calling the
+/// function afterwards is an error.
 pub(crate) fn break_up(function: *mut TVMFFIObject) -> Option<Own> {
     let function = python_function(function)?;
     let none = py::none().into_ptr();
@@ -143,7 +144,8 @@ fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
 /// Python function `_signature.describe`, which returns the signature of a Python callable as JSON.
 pub(crate) static DESCRIBE: Global = Global::new();
 
-/// Function extension of all native functions that call Python functions. The runtime queries their signatures through it.
+/// Extension that all function objects made by this module share. Through it, the runtime queries
+/// their signatures.
 static EXTENSION: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe_python) };
 

@@ -1,4 +1,5 @@
-//! Fields of object types that Python classes define. Python code sets them without calling a setter.
+//! Fields of object types that Python classes define. The extension stores values in these fields
+//! directly, without calling a setter.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -14,8 +15,8 @@ use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, Res};
 use crate::{error, gil, lift, object};
 
-/// Description of an object type that a Python class has defined: the name of the class and the fields. It
-/// lives for the lifetime of the process, like the type.
+/// Description of an object type that a Python class has defined: the name of the class and the
+/// fields. The description lives for the lifetime of the process, like the type.
 pub(crate) struct Record {
     pub(crate) type_index: i32,
     /// Name of the class that has defined the type, for messages.
@@ -28,8 +29,8 @@ pub(crate) struct Record {
 pub(crate) struct Field {
     pub(crate) info: reflection::Field,
     pub(crate) name: &'static str,
-    /// Kind of the values that the field accepts. `None` for a field that must be set by its own setter, such
-    /// as a field inherited from a type of native code.
+    /// Kind of value that the field accepts. `None` for a field that must be set through its
+    /// setter, such as a field inherited from a native type.
     pub(crate) kind: Option<FieldKind>,
     /// Type of the field as shown in messages.
     pub(crate) shown: String,
@@ -44,9 +45,9 @@ impl Field {
 }
 
 impl Record {
-    /// Creates the record of a type from the type table. `shown` contains pairs: the name of a field, and the
-    /// type of the field as shown in messages. For a field that is not in `shown`, the type is taken from the
-    /// record of the type that adds the field, or from the field's schema.
+    /// Creates the record of a type from the type table. `shown` contains the names of fields, each
+    /// with the type that messages show for the field. For a field that is not in `shown`, this
+    /// type is taken from the record of the type that adds the field, or from the field's schema.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {
@@ -120,8 +121,8 @@ fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
 /// Table of records, indexed by type index.
 type Table = Vec<AtomicPtr<Record>>;
 
-/// The current table of records, which is replaced by a larger one when it has to grow. It is changed under
-/// the GIL.
+/// The current table of records, which is replaced by a larger one when it has to grow. It is
+/// changed only while the GIL is held.
 static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 fn table() -> Option<&'static Table> {
@@ -129,7 +130,7 @@ fn table() -> Option<&'static Table> {
     unsafe { RECORDS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the record of a type, if a Python class has defined it.
+/// Returns the record of a type, or `None` if no Python class has defined the type.
 #[inline]
 pub(crate) fn record_of(type_index: i32) -> Option<&'static Record> {
     let record = table()?.get(usize::try_from(type_index).ok()?)?.load(Ordering::Acquire);
@@ -137,7 +138,7 @@ pub(crate) fn record_of(type_index: i32) -> Option<&'static Record> {
     unsafe { record.as_ref() }
 }
 
-/// Returns the record of an object's type, if a Python class has defined it.
+/// Returns the record of an object's type, or `None` if no Python class has defined the type.
 #[inline]
 pub(crate) fn record_of_object(object: *mut TVMFFIObject) -> Option<&'static Record> {
     // SAFETY: the caller has a valid object.
@@ -170,8 +171,9 @@ pub(crate) fn keep(record: Record) -> &'static Record {
 
 // ---- Attributes
 
-/// Replaces the error of a failed getter by `AttributeError` if the field belongs to a type that is defined in
-/// Python: such a getter fails because the field has not been set. Leaves other errors as they are.
+/// Raises an `AttributeError` in place of the error of a failed getter, if the field belongs to a
+/// type that is defined in Python. The getter of such a field fails only because the field has not
+/// been set. Leaves the errors of other getters as they are.
 #[cold]
 pub(crate) fn explain_unset(this: Obj<'_>, name: &str) -> Res<()> {
     if record_of_object(object::handle_unchecked(this)).is_none_or(|record| !record.has(name)) {
@@ -187,8 +189,8 @@ impl Record {
     }
 }
 
-/// Stores a Python value in the field at the address `at`. Returns false if the object's type is not defined in
-/// Python or the field has its own setter.
+/// Stores a Python value in the field at the address `at`. Returns false and stores nothing if the
+/// object's type is not defined in Python or the field has its own setter.
 #[inline]
 pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'_>) -> Res<bool> {
     let Some(record) = record_of_object(handle) else { return Ok(false) };
@@ -203,10 +205,10 @@ pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'
     Ok(true)
 }
 
-/// Maximum depth of nested objects that `repr` shows.
+/// Maximum depth to which `repr` shows nested objects.
 const SHOWN_DEPTH: usize = 20;
 
-/// Returns the `repr` of an object: `Pair(a=1, b=2)`.
+/// Returns the `repr` of an object, such as `Pair(a=1, b=2)`.
 pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
     thread_local! {
         /// Addresses of the objects that this thread is formatting, outermost first.

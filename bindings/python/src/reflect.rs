@@ -70,8 +70,8 @@ fn describe_method(owner: TypeInfo, method: Method) -> Res<Own> {
     ])
 }
 
-/// Makes a copy of an object. `changes` is a dictionary from the names of fields to their values in the copy; other
-/// fields keep their values.
+/// Makes a copy of an object. `changes` is a dictionary that maps the names of fields to new
+/// values. All other fields of the copy keep their values.
 pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let Some(old) = object::reference_of(this) else {
         let message = format!("replace: expected an object with fields but got {}", this.class_name());

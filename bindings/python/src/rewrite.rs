@@ -26,8 +26,8 @@ struct Moved<'a> {
 }
 
 impl<'a> Moved<'a> {
-    /// Takes the native object out of an instance. Returns `None` if other code holds or uses the object, or if
-    /// its type cannot be part of a graph.
+    /// Takes the native object out of an instance. Returns `None` if other code holds or uses the
+    /// object, or if the type of the object cannot be part of a graph.
     fn out_of(from: Obj<'a>) -> Option<Moved<'a>> {
         let handle = object::handle_of(from).filter(|handle| !handle.is_null())?;
         // SAFETY: the instance keeps the object alive.
@@ -41,7 +41,8 @@ impl<'a> Moved<'a> {
             .then(|| Moved { from, handle: object::take_handle(from) })
     }
 
-    /// Makes an r-value reference to the native object, through which the callee may take the object.
+    /// Makes an r-value reference to the native object, through which the callee may take ownership
+    /// of the object.
     fn reference(&mut self) -> TVMFFIAny {
         let value = TVMFFIAnyValue::from_ptr((&raw mut self.handle).cast());
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }

@@ -9,8 +9,9 @@ use pyo3_ffi as ffi;
 use crate::py::raw;
 use crate::{arrays, cancel, gil};
 
-/// Registers with the runtime the functions by which it checks for signals, acquires and releases the GIL, and finds
-/// the owners of arrays. They remain safe to call after the interpreter has ended.
+/// Registers the functions through which the runtime checks for signals, acquires and releases the
+/// GIL, and finds the owners of arrays. These functions remain safe to call after the interpreter
+/// has ended.
 pub(crate) fn register() {
     let functions: [(&CStr, *mut c_void); 4] = [
         (c"AnyfnTensorOwner", arrays::own_view as *mut _),

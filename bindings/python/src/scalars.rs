@@ -18,7 +18,8 @@ pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
     }
 }
 
-/// Makes a native value of a type that owns nothing, from the eight bytes of its payload.
+/// Makes a native value from its type index and the eight bytes of its payload. The type must be
+/// one whose values own nothing, such as int.
 #[inline]
 pub(crate) fn plain(type_index: i32, bits: u64) -> Any {
     // SAFETY: only called with types that own nothing, and with valid bits of these types.

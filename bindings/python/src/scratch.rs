@@ -1,4 +1,4 @@
-//! Memory on the stack of a call for the descriptions of its array arguments.
+//! Memory on the stack in which a call stores the descriptions of its array arguments.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -9,7 +9,7 @@ use anyfn::access::ReadOnly;
 use crate::error;
 use crate::py::Res;
 
-/// Number of words on the stack for array views: enough for eight arrays of four dimensions.
+/// Number of 64-bit words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 112;
 
 /// Memory on the stack for array views. It must be a separate variable of the calling function: if it were a
@@ -24,7 +24,8 @@ pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
-    /// Fields of the allocator that are rarely needed, boxed so that most calls have little to drop.
+    /// Fields of the allocator that are rarely needed. They are boxed so that most calls have
+    /// little to drop.
     rest: Option<Box<Rest>>,
 }
 
@@ -51,7 +52,8 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// Allocates `count` words, which stay valid as long as `self`. The caller must write them before it reads them.
+    /// Allocates `count` 64-bit words, which stay valid as long as `self`. The caller must write
+    /// the words before reading them.
     #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> *mut u64 {
         if count <= SCRATCH - self.used {
@@ -62,7 +64,7 @@ impl<'a> Scratch<'a> {
         self.take_more(count)
     }
 
-    /// Returns true if memory was allocated or protected.
+    /// Returns true if the allocator has allocated or protected any memory.
     #[inline(always)]
     pub(crate) fn is_used(&self) -> bool {
         self.used > 0 || self.rest.is_some()

@@ -10,7 +10,8 @@ use crate::params::Known;
 use crate::py::{self, Global, Obj, Own, Raised, Res};
 use crate::{lift, packed};
 
-/// Returns the name of the parameter at `index`, if the signature of the function contains it.
+/// Returns the name of a function's parameter at `index`, or `None` if the signature does not
+/// contain this name.
 #[cold]
 pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     if !callable.is_instance_of(packed::CLASS.ptr()) {
@@ -25,20 +26,21 @@ pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     }
 }
 
-/// Returns true if a function declares that it only reads the tensor that it receives as the argument at `index`.
+/// Returns true if the signature of a function declares that the function only reads the tensor
+/// argument at `index`.
 #[cold]
 pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     declares(callable, |known| known.is_read_only(index))
 }
 
-/// Returns true if a function declares that it receives a tensor as the argument at `index`, and does not declare
-/// that it only reads this tensor.
+/// Returns true if the signature of a function declares the argument at `index` as a tensor to
+/// which the function may write.
 #[cold]
 pub(crate) fn argument_is_written(callable: Obj<'_>, index: usize) -> bool {
     declares(callable, |known| known.is_written(index))
 }
 
-/// Returns true if a packed function has a valid signature for which `what` is true.
+/// Returns true if a packed function has a valid signature for which `what` returns true.
 fn declares(callable: Obj<'_>, what: impl FnOnce(&Known) -> bool) -> bool {
     if !callable.is_instance_of(packed::CLASS.ptr()) {
         return false;
@@ -110,8 +112,9 @@ impl Known {
         Ok(known)
     }
 
-    /// Returns the sentinel argument after which the function expects the names and values of named arguments.
-    /// Returns `None` if the function does not process named arguments itself.
+    /// Returns the sentinel that separates the positional arguments of a call from the names and
+    /// values of its named arguments. Returns `None` if the function does not accept named
+    /// arguments in this form.
     #[cold]
     pub(crate) fn sentinel(&self) -> Res<Option<Own>> {
         if !self.takes_names {
@@ -159,10 +162,11 @@ impl Known {
         sources.iter().enumerate().map(object).collect()
     }
 
-    /// Describes the signature for the Python code of the package as `(params, variadic, result, doc,
-    /// named)`, or returns None if the function has no signature. `params` is None or a list of `(name, type,
-    /// kind, default, by name)`. `kind` is 0 for a required parameter, 1 for one with a default, and 2 for
-    /// one with an unknown default. `by name` is true if the argument must be passed by name.
+    /// Describes the signature for the Python code of the package as
+    /// `(params, variadic, result, doc, named)`, or returns None if the function has no signature.
+    /// `params` is None or a list of `(name, type, kind, default, by name)`. `kind` is 0 for a
+    /// required parameter, 1 for a parameter with a default, and 2 for a parameter whose default is
+    /// unknown. `by name` is true if the argument must be passed by name.
     pub(crate) fn describe(&self) -> Res<Own> {
         let Some(signature) = &self.signature else { return Ok(py::none()) };
         let param = |param: &Param| {
@@ -189,8 +193,8 @@ impl Known {
     }
 }
 
-/// Describes the type of a parameter or result as `(origin, (arguments, ..))`: its name and its type arguments, which
-/// are described in the same way.
+/// Describes the type of a parameter or result as `(origin, (arguments, ..))`. `origin` is the name
+/// of the type, and `arguments` are its type arguments, which are described in the same way.
 fn schema(schema_: &Schema) -> Res<Own> {
     let args = schema_.args.iter().map(schema).collect::<Res<Vec<Own>>>()?;
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])

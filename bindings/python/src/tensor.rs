@@ -68,8 +68,9 @@ fn ints(values: &[i64]) -> Res<Own> {
     py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?)
 }
 
-/// Makes a tensor that shares the memory of `object` and interprets its elements as another data type of the same
-/// size. `bits` are the payload bits of that data type.
+/// Makes a tensor that shares the memory of the tensor `object` and interprets the elements as
+/// another data type of the same size. `bits` contains that data type, encoded as by
+/// [`dtype_bits`].
 pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
     let tensor = argument(object)?;
     let mut described = *tensor.view().as_dl();

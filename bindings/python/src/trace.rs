@@ -10,14 +10,16 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 
-/// Dictionary from the name of a native function, or a line of a native backtrace, to a cached frame object.
+/// Cached frame objects, by the name of the native function or the line of a native backtrace that
+/// they represent.
 static FRAMES: Global = Global::new();
 /// Python function `native_frame`, which makes a frame object for a native function.
 static MAKE_FRAME: Global = Global::new();
 
 /// Maximum number of cached frames. The cache is bounded because any string may occur as a name.
 const FRAMES_MAX: isize = 4096;
-/// Maximum number of backtrace lines that are shown or stored; older lines are omitted.
+/// Maximum number of backtrace lines that are shown or stored. Further lines, which belong to the
+/// outermost calls, are omitted.
 const LINES_MAX: usize = 64;
 
 pub(crate) fn init() -> Res<()> {
@@ -41,7 +43,8 @@ pub(crate) fn add_lines(trace: &[u8]) {
     }
 }
 
-/// Adds a frame with the name `key`, which must be a string, to the traceback of the current exception.
+/// Adds a frame to the traceback of the current exception. `key` is the name of the frame, and must
+/// be a string.
 pub(crate) fn add(key: Obj<'_>) {
     match py::dict_get(FRAMES.get(), key) {
         Some(frame) => add_frame(frame.obj()),

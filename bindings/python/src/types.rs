@@ -18,12 +18,13 @@ pub(crate) struct Class<'a> {
     pub(crate) flags: u64,
     /// Base class; `None` means `object`.
     pub(crate) base: Option<Obj<'a>>,
-    /// Slot number of each type slot, with the slot's function or other value.
+    /// Type slots of the class. Each consists of a slot number, and the function or other value for
+    /// the slot.
     pub(crate) slots: &'a [(c_int, *mut c_void)],
 }
 
 impl Class<'_> {
-    /// Makes the class that this value specifies.
+    /// Creates the Python class that this specification describes.
     pub(crate) fn make(&self) -> Res<Own> {
         let base_flag = if self.base_for_others { ffi::Py_TPFLAGS_BASETYPE } else { 0 };
         let flags = ffi::Py_TPFLAGS_DEFAULT | base_flag | self.flags;
@@ -58,7 +59,7 @@ pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
     py::unsafe_new_ref!(py::raw::PyType_GenericAlloc(class, 0))
 }
 
-/// Frees an instance's memory and releases its reference to its class.
+/// Frees the memory of an instance, and releases the instance's reference to its class.
 ///
 /// # Safety
 /// Must be called once, at the end of the destructor of an instance of a class made here (or derived from one).
@@ -75,7 +76,7 @@ pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
     unsafe { py::raw::Py_DecRef(class.cast()) };
 }
 
-/// Constructor of classes whose instances are made only by native code; raises `TypeError`.
+/// Constructor for classes whose instances only native code can make. It always raises `TypeError`.
 pub(crate) unsafe extern "C" fn not_constructible(
     class: *mut ffi::PyTypeObject,
     _args: *mut ffi::PyObject,

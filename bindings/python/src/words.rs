@@ -1,6 +1,7 @@
 //! Small values that fit in one word: data types, devices and opaque pointers.
 //!
-//! Their classes are written in Python and derived from `_core.Word`, which only stores the 64 bits at a fixed offset.
+//! The classes of data types and devices are written in Python and derived from `_core.Word`, which
+//! only stores the 64 bits at a fixed offset. An opaque pointer is a `ctypes.c_void_p`.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,13 +16,13 @@ struct Layout {
     bits: u64,
 }
 
-/// The class `Word`, base of the classes of data types and devices.
+/// The class `_core.Word`, from which the classes of data types and devices are derived.
 pub(crate) static CLASS: Global = Global::new();
 /// The class `anyfn.dtype`, which is written in Python.
 pub(crate) static DTYPE: Global = Global::new();
 /// The class `anyfn.device`, which is written in Python.
 pub(crate) static DEVICE: Global = Global::new();
-/// The class `ctypes.c_void_p`, once it has been found.
+/// The class `ctypes.c_void_p`, which is looked up on first use.
 static VOID_POINTER: Global = Global::new();
 /// Base class of the typed pointers of `ctypes`.
 static TYPED_POINTER: Global = Global::new();
@@ -64,8 +65,8 @@ pub(crate) fn bits(object: Obj<'_>) -> u64 {
     unsafe { (*object.as_ptr().cast::<Layout>()).bits }
 }
 
-/// Returns the address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Returns `None` for any other
-/// object. Does not import `ctypes`.
+/// Returns the address that a pointer object of `ctypes` contains. The object is a `c_void_p` or a
+/// typed pointer. Returns `None` for any other object. Does not import `ctypes`.
 pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if VOID_POINTER.try_get().is_none() {
         let Some(ctypes) = py::imported(c"ctypes") else { return Ok(None) };

@@ -1,4 +1,4 @@
-"""Calls of every sample function with values of all kinds. mypy and the runtime must agree on which calls are valid."""
+"""Generates calls of sample functions with values of all kinds, on whose validity mypy and the runtime must agree."""
 
 import typing
 
@@ -60,7 +60,7 @@ LEFT_OUT = {"sleep"}
 
 
 class Call(typing.NamedTuple):
-    """Call of a function with a value as one of its arguments."""
+    """A generated call: the function, the argument under test with the type of its parameter, and the source of the call."""
 
     function: str
     type: str
@@ -79,7 +79,7 @@ def of_signature(function):
 
 
 def calls():
-    """Yields all calls that are compared."""
+    """Yields all calls for which the verdicts of mypy and of the runtime are compared."""
     for name in anyfn.list_global_func_names():
         if not name.startswith("testing.") or name[8:] in LEFT_OUT:
             continue
@@ -102,7 +102,7 @@ def _python(name):
 
 
 def shapes_of_calls(function, types):
-    """Yields argument lists: positional and named arguments, and too few and too many arguments."""
+    """Yields lists of arguments as source: positional and named arguments, and too few and too many arguments."""
     names = _stubs.Signature(function.signature).names
     values = [FILL.get(type, "None") for type in types]
     named = [f"{name}={value}" for name, value in zip(names, values)]
@@ -123,14 +123,14 @@ class _Functions:
 
 
 def environment():
-    """Returns the names that the calls use, with their values."""
+    """Returns the variables that the generated calls use, by name."""
     names = {"testing": _Functions()}
     exec(PRELUDE.replace("from generated import testing", ""), names)
     return names
 
 
 def is_of(value, text):
-    """Returns true if a value is an instance of the type that a stub shows."""
+    """Returns true if a value is an instance of the type ``text``, as written in a stub."""
     return _is_of(value, eval(text, {**vars(typing), **vars(anyfn), **vars(anyfn.typing)}))
 
 

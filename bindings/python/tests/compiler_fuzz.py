@@ -30,7 +30,7 @@ STEPS = ["split", "split", "split3", "fuse", "reorder", "parallel", "vectorize",
 
 @anyfn.register_func("compiler_fuzz.reverse", override=True)
 def reverse(source, target):
-    """Copies an array in reverse order to another array."""
+    """Copies the array ``source`` to ``target``, with its elements reversed along every axis."""
     np.copyto(np.asarray(target), np.flip(np.asarray(source)))
 
 
@@ -51,7 +51,10 @@ LARGEST = {"float32": 2**100, "float64": 2**900}
 
 
 class Value:
-    """A tensor or expression computed from the values ``of``. It is as precise as its least precise operand."""
+    """A tensor or expression with its data type and precision.
+
+    Unless it is exact, its precision is at most that of the least precise value in ``of``, from which it is computed.
+    """
 
     def __init__(self, tensor, dtype, exact, size, of=()):
         self.tensor, self.dtype, self.exact, self.size = tensor, dtype, exact, size
@@ -60,7 +63,7 @@ class Value:
 
 
 class Program:
-    """A random function, with arrays for its parameters."""
+    """A random function of tensor expressions, and the arrays with which it is called."""
 
     def __init__(self, seed):
         self.choose = random.Random(f"program {seed}")
@@ -120,7 +123,7 @@ class Program:
         return given, outs
 
     def index(self, d, axis):
-        """Returns an index expression for a dimension, which in most cases is the axis itself."""
+        """Returns an index expression for a dimension. In most cases, the expression is the axis itself."""
         n = self.shape[d]
         way = self.choose.random()
         if way < 0.7 or self.sizes[d] == 0:
@@ -132,7 +135,7 @@ class Program:
         return tir.max(tir.min(axis + self.choose.randint(-3, 3), n - 1), 0)
 
     def element(self, axes, want=None):
-        """Returns an element of an existing tensor, or a constant if no tensor has the required axes."""
+        """Returns an element of a tensor whose dimensions are all among ``axes``, or a constant if no tensor fits."""
         known = [value for value in self.values if all(d in axes for d in value.dims)]
         known = [value for value in known if value.size <= LARGEST.get(value.dtype, value.size)]
         if not known:
@@ -165,7 +168,7 @@ class Program:
         return tir.const(0, value.dtype)
 
     def expr(self, axes, dtype, depth):
-        """Returns a random expression of a data type."""
+        """Returns a random expression with the data type ``dtype``."""
         choose = self.choose
         if depth == 0 or choose.random() < 0.15:
             way = choose.random()
@@ -246,7 +249,7 @@ class Program:
         return Value(tir._call.binary(sign, a.tensor, b.tensor), "bool", a.exact and b.exact, 1, [a, b])
 
     def stage(self, place):
-        """Returns the values of a random stage, which is an operation that computes one or two tensors."""
+        """Creates a random stage, an operation that computes one or two tensors, and returns a value for each tensor."""
         choose = self.choose
         if choose.random() < 0.06:
             return self.packed(place)
@@ -271,7 +274,7 @@ class Program:
         return values
 
     def packed(self, place):
-        """Returns the value of a tensor, which the compiled code computes by calling a Python function."""
+        """Returns a value for a tensor that the compiled code computes by calling a Python function."""
         value = self.choose.choice([value for value in self.values if value.dtype != "bool"] or [None])
         if value is None:
             return self.reduction(place, "int32")
@@ -326,7 +329,7 @@ class Program:
         return results
 
     def several(self, axes, reduced, value):
-        """Returns a reducer of two values, and the second value: the index of the maximum, or the operand of another sum."""
+        """Returns a reducer of two values, and the second value: the index of the maximum, or a value to be summed."""
         if value.exact and self.choose.random() < 0.6:
             where = axes[reduced[0]]
             for d in reduced[1:]:
@@ -435,7 +438,7 @@ def compare(what, expected, got, program):
 
 
 class Case:
-    """A test case: the random program of a seed, and its forms up to code generation."""
+    """A test case: the random program of a seed, and its scheduled and lowered forms."""
 
     def __init__(self, seed, skipped=()):
         self.seed = seed
@@ -446,7 +449,7 @@ class Case:
         self.func = self.program.func
 
     def prepare(self, target):
-        """Returns the scheduled function, after checking that all forms of the program agree."""
+        """Checks that the interpreted, scheduled and lowered forms agree, and returns the scheduled function."""
         program, func = self.program, self.program.func
         self.expected = run(lambda *args: tir.interpret(func, *args), program)
         self.where = "parse"
@@ -491,7 +494,7 @@ class Case:
 
 
 def targets():
-    """Returns the targets to compile for. The last one generates C that any compiler accepts."""
+    """Returns the targets to compile for. Code for the last target is accepted by any C compiler."""
     return [{"kind": "c", "vector_bytes": size} for size in (16, 32, 64, 0)]
 
 
@@ -512,7 +515,7 @@ def fails(seed, skipped=(), target=None):
 
 
 def shrunk(seed, target=None):
-    """Returns a description of the failure with as few schedule steps as possible, or None if the seed's program passes."""
+    """Returns a description of a seed's failure without the schedule steps that it does not need, or None."""
     text = fails(seed, (), target)
     if text is None:
         return None
@@ -525,7 +528,7 @@ def shrunk(seed, target=None):
 
 
 def batch(seeds, target, is_compiled=True):
-    """Returns descriptions of the failures of a list of seeds.
+    """Returns the failing seeds of a list, each with a description of the failure.
 
     One call of the C compiler compiles all of them, unless ``is_compiled`` is false, in which case they are only lowered.
     """

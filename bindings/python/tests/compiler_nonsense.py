@@ -1,5 +1,4 @@
-"""Invalid functions and schedule traces, which the compiler must either reject with an error or execute as they are
-written.
+"""Random changes to functions and schedule traces. The compiler must then reject them or execute them correctly.
 
 Each seed is a function of ``compiler_fuzz``, as written, scheduled or lowered. The function is saved, and parts of the saved
 JSON are changed at random. If the result loads again, it is printed, parsed, verified, scheduled, lowered, written as C,
@@ -61,7 +60,7 @@ def interrupted(*_):
 
 
 def mutated(text, choose):
-    """Returns a saved object as JSON after random changes."""
+    """Makes random changes to a saved object, and returns the changed object as JSON."""
     saved = json.loads(text)
     nodes = saved["nodes"]
     for _ in range(choose.choice([1, 1, 1, 2, 3, 5, 20])):
@@ -80,7 +79,10 @@ def group(node):
 
 
 def references(node):
-    """Returns the fields of a saved node as pairs of container and key. Their values are indices of nodes, or inline values."""
+    """Returns the fields or items of a saved node as pairs of container and key.
+
+    The values in the container are indices of nodes, or inline values.
+    """
     data = node.get("data")
     if isinstance(data, dict):
         return [(data, key) for key in data]
@@ -138,7 +140,7 @@ def change(saved, nodes, choose):
 
 
 class Case:
-    """A test case: the random changes of a seed, and the steps that are tried with the result."""
+    """A test case: random changes that depend on a seed, and the compiler steps that use the changed object."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -178,7 +180,7 @@ class Case:
         return self
 
     def trace(self, func, trace):
-        """Changes a trace at random, and replays it on its own function and on another function."""
+        """Changes a trace at random, and replays it on the function that it was recorded for and on another one."""
         trace = self.step("load", anyfn.load_json, mutated(anyfn.save_json(trace), self.choose))
         if not isinstance(trace, tir.Trace):
             return
@@ -191,7 +193,7 @@ class Case:
                 self.must(schedule.func(), "the replayed schedule is refused")
 
     def must(self, func, text):
-        """Checks that a function produced by the compiler can be verified and written as C."""
+        """Checks that a function produced by the compiler passes the verifier, and that C can be generated from it."""
         try:
             tir.verify(func)
             anyfn.source(func)
@@ -199,7 +201,7 @@ class Case:
             raise Wrong(f"{text}: {type(error).__name__}: {error}\n{func}") from error
 
     def func(self, text, program):
-        """Runs all steps on a changed function, given as JSON."""
+        """Loads a changed function from JSON, and applies all steps of the compiler to it."""
         func = self.step("load", anyfn.load_json, text)
         if not isinstance(func, tir.PrimFunc):
             if isinstance(func, anyfn.Object):
@@ -274,7 +276,10 @@ class Case:
 
 
 def converts_floats(func):
-    """Returns true if a float is converted to an integer. The result is unspecified for a float that the type cannot hold."""
+    """Returns true if a function converts a float to an integer.
+
+    The result of such a conversion is unspecified if the integer type cannot hold the value.
+    """
     found = []
 
     def look(cast):

@@ -25,13 +25,13 @@ import anyfn.testing  # noqa: E402
 
 @pytest.fixture
 def call():
-    """Returns a function that calls a sample function by its name without the prefix ``testing.``."""
+    """Returns a function that calls the global function ``testing.NAME``, given ``NAME`` and the arguments."""
     return lambda name, *args: anyfn.get_global_func("testing." + name)(*args)
 
 
 @pytest.fixture
 def run_python():
-    """Returns a function that runs a program in a fresh interpreter and returns its output.
+    """Returns a function that runs a program in a fresh interpreter and returns the output of the program.
 
     It checks the exit code and, if ``stderr`` is given, the error output.
     """
@@ -64,7 +64,7 @@ def compile_library(source, library):
 
 @pytest.fixture(scope="session")
 def compile_c(tmp_path_factory):
-    """Returns a function that compiles a C file of this folder to a shared library, under a new path in each call."""
+    """Returns a function that compiles a C file of this folder to a shared library, each time with a new path."""
     here = Path(__file__).resolve().parent
     return lambda name: compile_library(here / f"{name}.c", tmp_path_factory.mktemp(name) / f"{name}.so")
 
@@ -90,7 +90,7 @@ def memory_kib():
 
 @pytest.fixture
 def flat_memory():
-    """Returns a function that runs a body many times after a warm-up and checks that memory does not grow."""
+    """Returns a function that calls ``body(count)`` after a warm-up and checks that memory use hardly grows."""
 
     def check(body, count, limit_kib=2048):
         body(max(count // 10, 1000))
@@ -107,7 +107,7 @@ _has_skipped = False
 
 
 def _report_skip(report):
-    """Appends a skipped test and the reason to the file that ``./x test`` shows below its table."""
+    """Appends a skipped test and the reason for skipping it to the file whose lines ``./x test`` shows below its table."""
     global _has_skipped
     _has_skipped |= bool(report.skipped)
     file = os.environ.get("ANYFN_SKIPS")

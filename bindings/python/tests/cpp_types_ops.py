@@ -1,4 +1,4 @@
-"""Results of operations on objects of the types in ``cpp_types.cc``, for a comparison of two runtimes.
+"""Runs operations on objects of the types in ``cpp_types.cc``, so that the results of two runtimes can be compared.
 
 The operations are called as global functions: by ``results(anyfn, path)``, or with the package tvm_ffi by running this file
 as ``cpp_types_ops.py LIBRARY``.
@@ -24,7 +24,10 @@ def results(lib, path):
         return make("Add", lhs=a, rhs=b, line=line)
 
     def function(names, comment="", swap=False, late=False):
-        """Returns a function object with variables. If ``late``, the type of one variable refers to another variable."""
+        """Returns a function object whose variables have the given names.
+
+        If ``late`` is set, the type of one variable refers to another variable.
+        """
         first = make("Var", name=names[0])
         second = make("Var", name=names[1], type=first if late else 3)
         bound = make("Var", name=names[2])

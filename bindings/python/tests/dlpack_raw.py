@@ -1,4 +1,4 @@
-"""DLPack tensors with arbitrary descriptions, whose fields are set one by one, including invalid ones."""
+"""DLPack tensors whose descriptions are set field by field and may be invalid."""
 
 import ctypes
 
@@ -51,7 +51,7 @@ _new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Raw:
-    """A producer of DLPack tensors that exports exactly the given description.
+    """A producer of DLPack tensors that exports exactly the description that the test specifies.
 
     ``alive`` counts the exports that have not been released.
     """

@@ -1,4 +1,4 @@
-"""Uses every feature of the compiler only through registered functions and methods of objects, as any language can.
+"""Uses every feature of the compiler through registered functions and methods of objects only, as code in any language can.
 
 ``anyfn.te`` and ``anyfn.tir`` are not imported. ``test_expose.py`` runs this program with the compiler's library. The
 program prints the registered functions, and the methods of ``CLASSES``, that it did not use.
@@ -23,7 +23,7 @@ def call(name, *args):
 
 
 def method(name, *args):
-    """Calls a method by its type's key and its name, such as `tir.Schedule.split`; the first argument is the object."""
+    """Calls a method by its qualified name, such as `tir.Schedule.split`, with the object as the first argument."""
     used.add(name)
     key, _, name = name.rpartition(".")
     return anyfn.type_info(key).method(name).function(*args)
@@ -126,7 +126,7 @@ line = call("te.create_prim_func", [a, q], "line")
 
 
 def scheduled(func, steps):
-    """Applies steps to a function, checks that their trace gives the same result, and returns the result as source."""
+    """Applies steps to a function, checks that replaying their trace gives the same result, and returns it as source."""
     schedule = method("tir.Schedule.new", func)
     steps(schedule, lambda block: method("tir.Schedule.get_loops", schedule, block))
     result, trace = method("tir.Schedule.func", method("tir.Schedule.copy", schedule)), method("tir.Schedule.trace", schedule)

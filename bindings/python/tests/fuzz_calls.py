@@ -136,7 +136,7 @@ def targets():
 
 
 def run(seed, count, verbose=False, seconds=math.inf):
-    """Makes ``count`` calls, or as many as begin within ``seconds``. Returns the number of calls that did not raise an exception."""
+    """Makes up to ``count`` random calls within ``seconds``, and returns the number of calls that did not raise."""
     # The saving functions write files with arbitrary names.
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Runs samples of the documentation. A comment after an expression is the expected value or error."""
+"""Runs the code samples of the documentation. A comment after an expression states the expected value or error."""
 
 import ast
 import fnmatch
@@ -15,7 +15,10 @@ ERROR = re.compile(r"(\w*(?:Error|Exception)): (.*)")
 
 
 def run_page(page, names, blocks):
-    """Runs the Python blocks of a page in order, with the variables ``names``. ``blocks`` is the smallest number expected."""
+    """Runs the Python blocks of a page in order, with the variables ``names``.
+
+    ``blocks`` is the minimum number of blocks in the page.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
     found = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     assert len(found) >= blocks
@@ -24,7 +27,7 @@ def run_page(page, names, blocks):
 
 
 def run_python_block(page, source, line, names):
-    """Runs a block statement by statement and compares the values of expressions with their comments.
+    """Runs a block statement by statement, and compares each expression with the comment that follows it, if any.
 
     ``page`` is the page that contains the block, ``line`` the number of lines before it.
     """
@@ -50,7 +53,7 @@ def run_python_block(page, source, line, names):
 
 
 def shown(value):
-    """Formats a value as a recent NumPy does; older versions omit the types of numbers."""
+    """Formats a value as ``repr`` does with NumPy 2. Earlier versions omit the types of NumPy scalars."""
     if isinstance(value, np.generic):
         return f"np.{type(value).__name__}({value})"
     return repr(value)

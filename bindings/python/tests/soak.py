@@ -1,4 +1,4 @@
-"""Runs the tests marked ``soak``, one per processor at a time: junk arguments, memory over millions of calls, and others."""
+"""Runs the tests marked ``soak``, one per processor at a time, such as tests of memory use over millions of calls."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the annotations of functions that the package defines in Python, which ``help``, editors and type checkers read.
+"""Tests of the annotations in the package's Python functions, which ``help``, editors and type checkers read.
 
 The modules that ``import anyfn`` loads quote them, since they must not import another module, not even ``__future__``. What
 only type checkers need, such as overloads and the members of native types, is in blocks ``if TYPE_CHECKING:``. A module with
@@ -21,7 +21,7 @@ SOURCES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 
 def functions(module, suffix):
-    """Returns all definitions of the functions and methods in a file of the package, by their qualified names."""
+    """Returns the definitions of the functions and methods in a file of the package, as a list for each qualified name."""
     found = {}
 
     def visit(body, prefix):
@@ -36,7 +36,10 @@ def functions(module, suffix):
 
 
 def annotations(function):
-    """Returns the names of the parameters of a definition, and ``return``, each with its annotation as text, or None."""
+    """Returns the annotations of a function's parameters and of its result as source, or None for a missing one.
+
+    The key ``return`` contains the annotation of the result.
+    """
 
     def text(annotation):
         if annotation is None:
@@ -82,7 +85,7 @@ def test_stubs_agree_with_the_source():
 
 
 def aliases(statements):
-    """Returns the assignments of names among statements as text, without quotation marks around names defined later."""
+    """Returns the values that statements assign to names, as source from which single quotation marks are removed."""
     found = {}
     for node in statements:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -116,7 +119,7 @@ def test_public_functions_are_annotated(module):
 
 
 def too_early(source):
-    """Returns the names of classes in unquoted annotations above the end of the class, each with the line of its use.
+    """Returns the classes that unquoted annotations use before the end of the class, each with the line of the use.
 
     Some type checkers evaluate annotations like expressions, unless they are quoted or ``annotations`` is imported from
     ``__future__``. They find no such name and let the type be any, without an error in the user's code.
@@ -157,7 +160,7 @@ def test_a_missing_annotation_is_found():
 
 @pytest.mark.parametrize("module", [te, tir, transform, rpc], ids=lambda module: module.__name__)
 def test_signatures_are_annotated(module):
-    """Checks all public functions, including those that a loop creates, such as ``tir.exp``."""
+    """Checks that all public functions have annotations, including functions that a loop creates, such as ``tir.exp``."""
     count = 0
     for name, function in vars(module).items():
         if inspect.isfunction(function) and not name.startswith("_"):

@@ -1,4 +1,4 @@
-"""Tests of integer analysis: the analyzer, the verifier, checks of indices at run time, and compact buffers."""
+"""Tests of integer analysis: the analyzer, the verifier, index checks at run time, and the sizes of compacted buffers."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from anyfn import te, tir, transform
 
 
 def nested(value, choose, times):
-    """Applies ``choose`` repeatedly, so that the result contains each intermediate value several times."""
+    """Applies ``choose`` repeatedly to its own result, which contains each intermediate value several times."""
     for number in range(times):
         value = choose(value, number)
     return value
@@ -114,7 +114,7 @@ def test_places_that_depend_on_data_are_tested_if_wanted(symbolic):
 
 
 def test_memory_of_a_tile():
-    """Checks that a matrix product computed per tile of another operation accumulates in a buffer of one tile."""
+    """Checks that a matrix product inside a tile of its consumer accumulates in a buffer of the size of one tile."""
     n, m, depth = 40, 70, 33
     a, b = te.placeholder((n, depth), name="A"), te.placeholder((depth, m), name="B")
     k = te.reduce_axis((0, depth), name="k")

@@ -1,4 +1,4 @@
-"""Tests of NumPy arrays and tensors: memory is shared, not copied."""
+"""Tests of NumPy arrays and tensors as arguments: their memory is shared, not copied."""
 
 import array as array_module
 import ctypes
@@ -16,7 +16,7 @@ shape_of = anyfn.get_global_func("testing.tensor_shape")
 
 
 def seen_by_a_callback(array):
-    """Returns the object that a callback receives for an array that native code passes on as an owned tensor."""
+    """Returns the object that a callback receives when native code passes an array to it as an owned tensor."""
     return anyfn.testing.apply(lambda x: x, array)
 
 
@@ -274,7 +274,7 @@ def test_dlpack_protocol():
 
 
 class Producer:
-    """An array of another library."""
+    """An array of a library other than NumPy, which exports its memory through DLPack."""
 
     def __init__(self, array, versioned=True):
         self.array = array

@@ -1,4 +1,4 @@
-"""Tests of calls that run beside an event loop: results, cancellation, deadlines, and calls whose result is not awaited."""
+"""Tests of calls on threads beside an event loop: results, cancellation, deadlines, and results that are never awaited."""
 
 import asyncio
 import contextvars
@@ -33,7 +33,7 @@ async def until(condition, seconds=60.0):
 
 
 def idle():
-    """Returns true if no call is running on the threads of the package, including cancelled calls."""
+    """Returns true if the threads of the package run no call, not even a cancelled one."""
     return anyfn._async._pool.load == 0
 
 
@@ -224,7 +224,7 @@ def test_cancelled_while_it_runs_and_checks():
 
 
 def test_cancelled_while_it_runs_and_does_not_check():
-    """Checks that a cancelled task resumes at once; arguments and result are released when the function has returned."""
+    """Checks that a cancelled task resumes at once, and that its arguments are released when the function has returned."""
 
     async def main():
         target, array = Target(), np.zeros(8, np.float32)
@@ -487,7 +487,7 @@ def test_without_a_loop():
 
 
 def test_async_python_functions():
-    """Checks that the event loop runs coroutines within `call_async`, while other calls return the coroutine itself."""
+    """Checks that `call_async` runs a callback's coroutine on the event loop, and other calls return the coroutine."""
 
     async def double(x):
         await asyncio.sleep(0.001)

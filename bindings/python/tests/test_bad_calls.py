@@ -1,4 +1,4 @@
-"""Tests of invalid calls, one kind per row. Each call raises one clear exception and leaves the process intact."""
+"""Tests of invalid calls, one kind of mistake per row. Each call raises one clear exception and harms nothing else."""
 
 import copy
 import ctypes
@@ -114,13 +114,13 @@ def again(*args):
 
 
 class Value(ctypes.Structure):
-    """A value of the ABI, ``TVMFFIAny``."""
+    """The struct ``TVMFFIAny`` of the ABI, which contains a value."""
 
     _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("value", ctypes.c_void_p)]
 
 
 class View(ctypes.Structure):
-    """A tensor description of the ABI, ``DLTensor``."""
+    """The struct ``DLTensor``, which describes a tensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -130,7 +130,7 @@ class View(ctypes.Structure):
 
 
 def lend(callback):
-    """Calls a callback in the way that C code does, with a borrowed tensor that is valid only during the call."""
+    """Passes a borrowed tensor to a callback as C code does: the tensor is valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     shape = (ctypes.c_int64 * 1)(3)
     view = View(F32.ctypes.data, (1, 0), 1, 2, 32, 1, shape, None, 0)
@@ -415,7 +415,7 @@ SETUP_COUNT = 5
 
 
 def datetime_capsule():
-    """Returns a capsule that belongs to another library."""
+    """Returns a capsule that does not belong to this package."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -423,7 +423,7 @@ def datetime_capsule():
 
 
 def uninitialised():
-    """Returns an instance of a class for a native type, without a native object because ``__init__`` did not make one."""
+    """Returns an instance of a native type's class whose ``__init__`` does not create the native object."""
 
     class Empty(anyfn.Object):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Tests of importing the package beside NumPy and another runtime of the same ABI, in either order."""
+"""Tests of importing the package beside NumPy, and beside another runtime with the same ABI, in either order."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Tests of the example ``board``, in which a function is compiled here and a server on the board runs it."""
+"""Tests of the example ``board``, which compiles a function on this machine and runs it through a server on the board."""
 
 import os
 import shutil

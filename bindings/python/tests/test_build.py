@@ -1,4 +1,4 @@
-"""Tests of ``anyfn.build``: the cache, failures of the compiler, exports, and modules that are called."""
+"""Tests of ``anyfn.build``: the cache, failures of the compiler, exports, and calls of the built modules."""
 
 import os
 import shutil
@@ -330,7 +330,10 @@ class TestCompilers:
         assert len(str(caught.value)) < 20000
 
     def test_a_compiler_without_options_of_gcc(self, cache, tmp_path):
-        """Checks that the options of the driver include none that only GCC accepts. The script stands in for Clang."""
+        """Checks that a build succeeds with a compiler that rejects options which only GCC accepts.
+
+        The script stands in for Clang.
+        """
         script = tmp_path / "cc"
         script.write_text('#!/bin/sh\ncase "$*" in *-loop-*) echo "unknown argument" >&2; exit 1;; esac\nexec cc "$@"\n')
         script.chmod(0o755)
@@ -398,7 +401,7 @@ class TestCompilers:
 
 
 def waits_for_flag(folder):
-    """Returns a compiler script that waits up to a minute for a flag file, and the path of that file."""
+    """Returns the path of a compiler script that waits up to a minute for a flag file, and the path of the flag file."""
     script, flag = folder / "slow", folder / "flag"
     wait = f'n=0; while [ ! -e "{flag}" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
     script.write_text(f'#!/bin/sh\n{wait}\nexec cc "$@"\n')
@@ -582,7 +585,7 @@ def test_what_was_lowered_before_is_not_lowered_again_unless_anything_differs(ca
 
 
 def test_the_demonstration(tmp_path):
-    """Runs the part of ``./x demo`` that compiles functions. ``./x demo`` itself builds the programs in C and Rust."""
+    """Runs the Python program of ``./x demo``, but not the demonstration's programs in C and Rust."""
     program = ROOT / "examples" / "demo" / "dense.py"
     environment = {**os.environ, "PYTHONPATH": str(Path(anyfn.__file__).parent.parent)}
     done = subprocess.run(

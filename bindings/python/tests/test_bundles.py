@@ -75,7 +75,7 @@ def loader():
 
 @pytest.fixture
 def kernel(tmp_path):
-    """Returns the path of a compiled object file."""
+    """Compiles a kernel in C and returns the path of the object file."""
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     source = tmp_path / "kernel.c"
     source.write_text(KERNEL, encoding="utf-8")
@@ -500,7 +500,7 @@ def test_a_linker_is_enough(tmp_path, kernel, loader, monkeypatch):
 
 
 def lld():
-    """Returns the path of ``rust-lld``, the linker for all architectures that is installed with Rust."""
+    """Returns the path of ``rust-lld``, a linker for all architectures that is installed together with Rust."""
     rustc = shutil.which("rustc") or pytest.skip("no rustc")
     sysroot = subprocess.run([rustc, "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
     found = list(Path(sysroot).glob("lib/rustlib/*/bin/rust-lld"))
@@ -672,7 +672,7 @@ print(module.twice(4), module.on_device(4))
 
 
 def test_one_file_in_python_c_and_rust(tmp_path):
-    """Runs the example ``bundle``: one bundle with a module kind that Python, C and Rust each implement."""
+    """Runs the example ``bundle``: programs in Python, C and Rust load one bundle and each implement its module kind."""
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     folder, libraries = ROOT / "examples/bundle", os.environ.get("ANYFN_LIB_DIR")
     python = [sys.executable, folder / "calc.py"]
@@ -717,7 +717,10 @@ def test_the_guide(tmp_path, monkeypatch):
 
 
 def test_a_library_that_carries_a_kind_of_its_own(tmp_path):
-    """Checks a bundle of a Rust plugin whose own loader makes the module, so that the module holds code of its own library."""
+    """Checks a bundle of a Rust plugin and a module whose kind the plugin defines.
+
+    The code of the module is therefore in the bundle itself.
+    """
     plugin = os.environ.get("ANYFN_TESTING_LIB") or pytest.skip("no ANYFN_TESTING_LIB")
     table = anyfn.get_global_func("testing.make_table")(b"abc")
     assert table.kind == "testing_table" and table.list_functions() == ["at", "len"] and table.at(2) == 99
@@ -862,7 +865,7 @@ def test_loading_and_unloading_leaves_nothing(bundled, flat_memory):
 
 
 def calls_on_threads(path, seconds):
-    """Loads a bundle in eight threads, and calls it and drops it repeatedly."""
+    """Loads a bundle in eight threads, each of which repeatedly calls its functions, drops it and loads it again."""
     end = time.monotonic() + seconds
     wrong, counts = [], []
 

@@ -1,4 +1,4 @@
-"""Tests of generated C: data types, odd sizes, vectors of all lengths, and code for compilers that support only C11."""
+"""Tests of generated C: data types, odd sizes, vectors of any length, and code for compilers that support only C11."""
 
 import platform
 import subprocess
@@ -181,7 +181,7 @@ def test_loops_longer_than_vectors_and_of_any_length(width):
 
 
 def distance(result, exact):
-    """Returns how far results are from rounded exact values, counted in representable numbers; two NaNs have distance 0."""
+    """Returns how many representable numbers lie between results and the rounded exact values. NaN equals NaN."""
     dtype = result.dtype
     # The exact values are rounded once, and values far beyond the largest number become infinite.
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Tests of libraries that apache-tvm 0.27 has compiled; testing/compiled/build.py makes them."""
+"""Tests of libraries that were compiled by apache-tvm 0.27 with the script testing/compiled/build.py."""
 
 import ctypes
 import gc
@@ -30,7 +30,7 @@ def load(folder):
 
 
 def array(shape, dtype="float32", offset=0, align=64):
-    """Returns an array at `offset` bytes from an aligned address. NumPy itself aligns to at most 16 bytes."""
+    """Returns an array at `offset` bytes from a multiple of `align`. NumPy itself aligns to at most 16 bytes."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 2 * align + offset, "uint8")
     begin = -raw.ctypes.data % align + offset
@@ -305,7 +305,7 @@ class DLManagedTensor(ctypes.Structure):
 
 
 class Claims:
-    """A DLPack producer that describes memory in any way that a test requires. Producers are never freed."""
+    """A DLPack producer that describes memory in any way that a test requires. Instances are never freed."""
 
     kept = []
 

@@ -1,4 +1,4 @@
-"""Tests of random programs with random schedules: interpreted, scheduled, lowered and compiled forms agree.
+"""Tests of random programs with random schedules, whose interpreted, scheduled, lowered and compiled forms must agree.
 
 ``ANYFN_FUZZ_BATCHES`` sets the number of batches; ``compiler_fuzz.py`` runs for any given time.
 """
@@ -23,7 +23,7 @@ def test_random_programs(number):
 
 
 def test_programs_are_of_many_kinds():
-    """Checks that the generated programs and schedules contain all constructs that are to be tested."""
+    """Checks that random programs and schedules together contain all constructs of the language that are to be tested."""
     texts = []
     for seed in range(300):
         program = compiler_fuzz.Program(seed)
@@ -55,7 +55,7 @@ def test_what_is_wrong_is_found(monkeypatch):
 
 
 def test_sums_in_order_are_not_vectorized_wrongly():
-    """Checks a vectorized sum for which GCC before version 14 adds some elements twice (found by seed 1323)."""
+    """Checks a vectorized sum, in which code from GCC before version 14 adds some elements twice (seed 1323)."""
     x, k = te.placeholder((32,), "int32", name="x"), te.reduce_axis((0, 32), "k")
     y = te.compute((), lambda: te.sum(x[31 - k].astype("float32"), axis=k), name="y")
     schedule = tir.Schedule(te.create_prim_func([x, y], name="f"))
@@ -95,7 +95,7 @@ def main(A: Buffer((33, 1), "float32"), B: Buffer((1,), "float32"), E: Buffer((3
 
 
 def test_products_and_sums_are_not_vectorized_wrongly():
-    """Checks products and sums under a condition, which GCC 12 fuses incorrectly in vectors of its vector extension."""
+    """Checks products and sums under a condition, which GCC 12 fuses incorrectly if the code uses its vector extension."""
     a = np.random.default_rng(1).integers(-8, 8, (33, 1)).astype("float32")
     b = np.full(1, 3, "float32")
     out = np.full((33, 1), np.nan, "float32")
@@ -106,7 +106,7 @@ def test_products_and_sums_are_not_vectorized_wrongly():
 
 
 def test_loops_are_not_distributed_wrongly():
-    """Checks sums of which GCC 12 keeps only the first term (found by seed 22524723)."""
+    """Checks sums of which code from GCC 12 keeps only the first term (seed 22524723)."""
     func = tir.parse(DISTRIBUTED)
     x, expected, got = np.array([[1, 1], [4, 3], [1, 2], [2, 4]], "uint32"), np.zeros(2, "int8"), np.zeros(2, "int8")
     tir.interpret(func, x, expected)
@@ -116,7 +116,7 @@ def test_loops_are_not_distributed_wrongly():
 
 
 def test_sums_are_not_cleared_late():
-    """Checks sums which GCC 12 clears after it adds their terms (found by seeds 3564430 and 3572273)."""
+    """Checks sums that code from GCC 12 clears after it has added their terms (seeds 3564430 and 3572273)."""
     func = tir.parse(CLEARED_LATE)
     x, expected, got = np.array([[2, 4, 0, 1], [4, 2, 3, 1]], "uint16"), np.zeros((2, 4), "float32"), np.zeros((2, 4), "float32")
     tir.interpret(func, x, expected)

@@ -55,7 +55,7 @@ array = np.zeros(8, "float32")
 
 
 def run(code):
-    """Runs code in a separate process, because a failure may crash or hang the process."""
+    """Runs code in a separate process, because a failure may crash or hang the process that runs the code."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env=os.environ
     )
@@ -246,7 +246,7 @@ def function(body):
 
 
 def test_products_of_extents_that_no_integer_holds():
-    """Checks that the size of an allocation is not reduced modulo 2 ** 64: such an allocation fails for lack of memory."""
+    """Checks that an allocation of 2 ** 64 bytes or more fails, and is not reduced modulo 2 ** 64 to a smaller one."""
     run("""
     x = te.placeholder((8,), name="x")
     for shape in ((2**31, 2**31, 4), (2**62,), (2**33, 2**31), (2**21, 2**21, 2**22), (2**40,)):
@@ -260,7 +260,7 @@ def test_products_of_extents_that_no_integer_holds():
 
 
 def test_a_loop_of_more_than_int64_is_not_an_empty_one():
-    """Checks that an extent beyond int64, which would be negative as a signed number, is rejected."""
+    """Checks that a loop extent beyond int64 is rejected. As a signed number, it would be negative."""
     with pytest.raises(ValueError, match="must fit into int64"):
         anyfn.source(looped(2**63))
 
@@ -277,7 +277,7 @@ def test_index_maps_of_many_dimensions():
 
 
 def test_code_that_never_runs_is_checked():
-    """Checks that unreachable code is verified for names, types and counts, since later passes rely on them.
+    """Checks that unreachable code is verified for names, types and counts, on which later passes rely.
 
     Only accesses outside of a buffer are allowed in such code.
     """
@@ -304,7 +304,7 @@ def test_passes_and_schedules_take_what_verify_takes():
 
 
 def test_a_hostile_trace():
-    """Checks an index map with an operation whose data type differs from the data types of its operands."""
+    """Checks that a trace is not replayed if its index map has an operation with operands of different data types."""
     x = te.placeholder((8, 8), name="x")
     y = te.compute((8, 8), lambda i, j: x[i, j], name="y")
     func = te.create_prim_func([x, te.compute((8, 8), lambda i, j: y[i, j], name="z")])
@@ -397,7 +397,10 @@ def test_environment_variables_that_make_no_sense(tmp_path):
 
 
 def test_expressions_that_contain_themselves():
-    """Checks expressions that contain themselves through a node of a user-defined type with settable fields."""
+    """Checks that expressions which contain themselves are rejected.
+
+    They contain a node of a user-defined type with a settable field.
+    """
     run("""
     from typing import Any
 

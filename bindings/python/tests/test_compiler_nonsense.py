@@ -1,4 +1,4 @@
-"""Tests of saved functions and schedule traces with random changes: each is rejected with an error or works correctly.
+"""Tests that saved functions and schedule traces, changed at random, are rejected with an error or work correctly.
 
 ``ANYFN_NONSENSE_SEEDS`` sets the number of seeds; ``compiler_nonsense.py`` runs for any given time.
 """
@@ -17,7 +17,7 @@ BATCHES = 3
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_nonsense(batch):
-    """Runs the seeds of a batch in a separate process, because a failure may crash the process."""
+    """Runs the seeds of a batch in a separate process, because a failure may crash the process that runs them."""
     count = SEEDS // BATCHES
     program = Path(__file__).with_name("compiler_nonsense.py")
     arguments = ["--first", str(batch * count), "--count", str(count), "--seconds", "3600"]

@@ -32,7 +32,7 @@ def callback(name):
 
 
 def make(value, scope=None):
-    """Converts a corpus value to a Python value. ``scope`` contains the values that the case has bound to names."""
+    """Converts a value of the corpus to a Python value. ``scope`` contains the named values of the case."""
     if value is None or isinstance(value, bool):
         return value
     ((tag, body),) = value.items()
@@ -80,7 +80,7 @@ def call(name, *args, **kwargs):
 
 
 def plain(value):
-    """Converts a value to comparable built-in Python values without handles."""
+    """Converts a value to built-in Python values that can be compared, without references to native objects."""
     if isinstance(value, float):
         return ("float", "nan") if math.isnan(value) else ("float", math.copysign(1, value), value)
     if isinstance(value, np.ndarray):
@@ -122,7 +122,7 @@ ERRORS = {case["name"]: case for case in cases("errors") + [case for case in BOT
 
 @pytest.fixture(scope="module", autouse=True)
 def types():
-    """Defines the types that other cases use, by running the cases that define types."""
+    """Defines the types that other cases use, by running those cases of the corpus that define types."""
     for case in OBJECTS:
         if case["name"].startswith("define "):
             run(case)
@@ -130,7 +130,7 @@ def types():
 
 
 def run(case):
-    """Makes the call of a case and returns its result."""
+    """Makes the call that a case of the corpus describes, and returns the result of the call."""
     scope = {}
     for name, value in case.get("let", []):
         scope[name] = make(value, scope)

@@ -1,4 +1,4 @@
-"""Tests of reference cycles through containers, functions and Python objects: only unreachable cycles are collected."""
+"""Tests of reference cycles through containers, functions and Python objects: unreachable ones are collected, others not."""
 
 import gc
 import threading
@@ -11,7 +11,7 @@ from anyfn import Array, Dict, List, Map
 
 
 class Thing:
-    """An object that supports weak references, so that its release can be observed."""
+    """An object that supports weak references, so that a test can observe when it is released."""
 
     def method(self):
         return self

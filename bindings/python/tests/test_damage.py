@@ -1,4 +1,4 @@
-"""Tests of loading damaged libraries: each raises a specific error, no code of them runs, and the process survives."""
+"""Tests of loading damaged libraries. Each raises a specific error, none of its code runs, and the process survives."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of the default schedule: the steps that it applies, and that the results do not change."""
+"""Tests of the default schedule: the steps that it applies, and the results of the scheduled functions."""
 
 import json
 import random
@@ -13,13 +13,13 @@ RANDOM = np.random.default_rng(7)
 
 
 def numbers(shape, dtype="float32"):
-    """Returns random small integers as an array of a data type. Their sums are the same in any order."""
+    """Returns an array of random small integers of type ``dtype``, whose sums do not depend on the order of addition."""
     low = 0 if dtype.startswith("uint") else -4
     return RANDOM.integers(low, 5, shape).astype(dtype)
 
 
 def run(args, arrays, *outputs, name="f"):
-    """Builds a function with its default schedule, and returns its results and the schedule."""
+    """Builds a function with its default schedule, calls it, and returns its results and the schedule."""
     func = te.create_prim_func(args, name=name)
     schedule = tir.default_schedule(func)
     results = [np.full(shape, 77, dtype) for shape, dtype in outputs]
@@ -41,7 +41,7 @@ def check(args, arrays, *expected, exact=True):
 
 @pytest.fixture(autouse=True)
 def no_step_fails(capfd):
-    """Checks that the default schedule tried no step that failed. Debug builds report such steps on stderr."""
+    """Checks that no step failed while the default schedule was made. Debug builds report failed steps on stderr."""
     yield
     assert "default schedule" not in capfd.readouterr().err
 
@@ -215,7 +215,7 @@ def test_larger_matrix_products(size, transposed):
 
 @pytest.mark.parametrize("known", ["", "n", "m", "k", "nm", "nk", "mk"])
 def test_matrix_products_of_any_size(known):
-    """Checks that matrix products are tiled even if arguments determine their sizes at run time."""
+    """Checks that a matrix product is tiled even if its sizes are known only at run time, from the arguments."""
     n, m, k = (size if name in known else tir.var(name) for name, size in (("n", 50), ("m", 70), ("k", 40)))
     a, b, bias = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B"), te.placeholder((m,), name="bias")
     axis = te.reduce_axis((0, k), name="k")
@@ -291,7 +291,10 @@ def test_conv2d(stride, size):
 
 
 def convolution(layout, batch, channels, outputs, size, window, stride=1, dilation=1, groups=1, dtype="float32"):
-    """Returns a convolution over any number of dimensions, and NumPy's result. `layout` places the channels first or last."""
+    """Returns the tensors of a convolution, arrays for its arguments, and NumPy's result.
+
+    `layout` is the position of the channels, first or last.
+    """
     own, each = outputs // groups, channels // groups
     out = [(extent - dilation * (part - 1) - 1) // stride + 1 for extent, part in zip(size, window)]
     image, weights = [batch, groups, each, *size], [groups, own, each, *window]
@@ -395,7 +398,7 @@ def test_pooling():
 @pytest.mark.parametrize("width", [16, 37, 64, 131, 200, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_windows_of_all_widths(width, dtype):
-    """Checks reductions of a few values per result, over rows of any length."""
+    """Checks reductions over small windows, which combine nine values for each result, for rows of many lengths."""
     a, w = te.placeholder((40, width + 2), dtype, name="A"), te.placeholder((3, 3), dtype, name="W")
     ry, rx = te.reduce_axis((0, 3), name="ry"), te.reduce_axis((0, 3), name="rx")
     b = te.compute((38, width), lambda y, x: te.sum(a[y + ry, x + rx] * w[ry, rx], axis=[ry, rx]), name="B")
@@ -438,7 +441,7 @@ def test_layernorm(shape):
 
 
 def softmax_of(shape, at=-1):
-    """Returns a softmax over one of several axes."""
+    """Returns the input tensor and the output tensor of a softmax over the axis ``at``."""
     at %= len(shape)
     rest = [extent for place, extent in enumerate(shape) if place != at]
     a = te.placeholder(shape, name="A")
@@ -656,7 +659,7 @@ def test_one_goes_on_from_the_default_schedule():
 @pytest.mark.parametrize("bound", [0, 1, 31, 64, 77, 100])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_choices_in_vectors(bound, dtype):
-    """Checks that a choice between an element and a constant is split into two loops without reads beyond the bound."""
+    """Checks vectorized loops that select an element which may be out of bounds where it is not selected."""
     a = te.placeholder((9, bound or 1), dtype, name="A")
     b = te.compute((9, 100), lambda i, j: tir.select(j + i < bound + i, a[i, j], tir.const(3, dtype)), name="B")
     c = te.compute((9, 100), lambda i, j: tir.select(j + i < bound, a[i, j], a[0, 0]), name="C")
@@ -679,7 +682,7 @@ def test_padded_copies_are_vectors():
 
 @pytest.mark.parametrize("size", [(64, 128, 64), (50, 128, 64), (31, 100, 40)], ids=str)
 def test_tiles_of_products_are_variables(size):
-    """Checks that operations after a matrix product are unrolled over the rows of a tile, so the sums stay in variables."""
+    """Checks that operations after a matrix product are unrolled over a tile's rows, so that sums stay in C variables."""
     a, b, c, x, y, expected = matmul(*size, "float32", False, False)
     bias = te.placeholder((size[1],), name="bias")
     d = te.compute(size[:2], lambda i, j: tir.max(c[i, j] + bias[j], 0), name="D")
@@ -697,7 +700,7 @@ def test_tiles_of_products_are_variables(size):
     "step", [lambda x, i: tir.exp(x[i]) + x[(i + 1) % 64], lambda x, i: tir.exp(x[i]) * tir.tanh(x[i])], ids=["far", "near"]
 )
 def test_many_stages_take_no_time(step):
-    """Checks the scheduling time of a function with hundreds of stages that are not inlined into each other."""
+    """Checks that a function with hundreds of stages, none of which is inlined, is scheduled within 10 seconds."""
     x = stage = te.placeholder((64,), name="x")
     for number in range(400):
         stage = te.compute((64,), lambda i, last=stage: step(last, i), name=f"s{number}")
@@ -710,7 +713,7 @@ def test_many_stages_take_no_time(step):
 
 @pytest.mark.parametrize("size", [2**62, 2**62 + 7, 2**63 - 1], ids=str)
 def test_extents_beyond_all_memory(size):
-    """Checks that a function whose extents exceed all memory is scheduled without tiles. The function never runs."""
+    """Checks that a function whose tensors exceed all memory is scheduled. The function is never run."""
     wide = tir.const(size, "int64")
     k = te.reduce_axis((0, 64), "k")
     a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, wide), name="B")
@@ -727,7 +730,7 @@ def test_extents_beyond_all_memory(size):
 
 @pytest.mark.parametrize("kind", ["tir.BufferStore", "tir.BufferLoad", "tir.BlockRealize"])
 def test_broken_functions_have_no_schedule(kind):
-    """Checks loaded nodes whose number of indices differs from the number of dimensions of their buffer."""
+    """Checks that a loaded function is rejected if a node has too many indices, or a block too many values for its axes."""
     a, b, c, *_ = matmul(64, 64, 64, "float32", False, False)
     saved = json.loads(anyfn.save_json(te.create_prim_func([a, b, c])))
     field = "iter_values" if kind == "tir.BlockRealize" else "indices"

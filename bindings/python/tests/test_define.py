@@ -26,7 +26,7 @@ def message(error, function, *args, **kwargs):
 
 
 def make(key, *args):
-    """Makes an object of a type through the registered constructor, as every language does."""
+    """Makes an object through the constructor that is registered for its type, as code in any language does."""
     return core.type_attribute("__ffi_init__", core.type_index(key))(*args)
 
 

@@ -1,4 +1,4 @@
-"""Tests of a deep graph of Rust nodes, Python nodes and containers, and of a cyclic one.
+"""Tests of a deep graph and of a cyclic graph of Rust nodes, Python nodes and containers.
 
 The graphs are built, printed, compared, hashed, copied, saved and dropped, and all memory is released.
 """
@@ -17,7 +17,7 @@ LIVE = anyfn.get_global_func("testing.live_objects")
 
 
 def types():
-    """Returns Python classes for two of Rust's node types, and a Python node type that derives from Rust's expression type."""
+    """Returns Python classes for two node types of Rust, and a Python node type that derives from a Rust type."""
 
     @anyfn.register_object("testing.Expr")
     class Expr(anyfn.Object):
@@ -111,7 +111,7 @@ def test_a_million_deep():
 
 
 def cyclic(length):
-    """Returns a ring of Rust nodes, Python nodes and containers, and the List that must be cleared to break the ring."""
+    """Returns a ring of Rust nodes, Python nodes and containers, and the List whose clearing breaks the ring."""
     end = anyfn.List([])
     ring = Node(end)
     for level in range(length):

@@ -1,4 +1,4 @@
-"""Tests of invalid DLPack descriptions: each is rejected with the reason, or gives a tensor that every operation handles."""
+"""Tests that invalid DLPack descriptions are rejected with the reason, or become tensors that all operations can handle."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of DLPack in both directions: exports that Tensor requests from other libraries, and exports of a Tensor."""
+"""Tests of DLPack in both directions: arrays of other libraries that become tensors, and tensors that are exported."""
 
 import ctypes
 import gc
@@ -13,7 +13,7 @@ describe = anyfn.get_global_func("testing.tensor_describe")
 
 
 class Producer:
-    """An array of another library, in main memory, that reports an arbitrary device."""
+    """An array in main memory that belongs to another library and reports an arbitrary device."""
 
     def __init__(self, device=(1, 0), array=None):
         self.array = np.arange(4, dtype=np.float32) if array is None else array
@@ -125,7 +125,7 @@ def test_tensors_offer_the_table_of_c_functions():
 
 def test_classes_borrow_the_table():
     class Lookalike:
-        """A class with the exchange table of ``Tensor`` whose instances are not tensors of this package, which is an error."""
+        """A class that wrongly has the exchange table of ``Tensor``: its instances are not tensors of anyfn."""
 
         __dlpack_c_exchange_api__ = anyfn.Tensor.__dlpack_c_exchange_api__
 

@@ -1,4 +1,4 @@
-"""Tests of DLPack for tensors of every description, between NumPy, Tensor and the tensor of the other runtime.
+"""Tests of DLPack for tensors of every description, between NumPy, anyfn and apache-tvm-ffi.
 
 Each tensor has the correct elements or is rejected with the reason.
 """
@@ -34,7 +34,7 @@ SIX = floats(0, 1, 2, 3, 4, 5)
 
 @dataclass
 class Case:
-    """Description of a tensor, with the expected results of its uses."""
+    """Description of a tensor, with the expected result of importing, exporting and reading it."""
 
     raw: dict
     # The elements, or the kind and a pattern of the error when the tensor is imported.
@@ -166,7 +166,7 @@ TAKEN = {name: case for name, case in CASES.items() if not isinstance(case.eleme
 
 
 def check(expected, use, elements):
-    """Checks that `use` returns the elements, or fails as expected."""
+    """Checks that `use` returns the elements, or raises the expected error."""
     if expected is None:
         assert repr(use()) == repr(elements) or use() == elements
         return

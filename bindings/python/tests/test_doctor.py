@@ -1,4 +1,4 @@
-"""Tests of ``anyfn.doctor`` and of the command ``anyfn doctor``, which check what works on this machine."""
+"""Tests of ``anyfn.doctor`` and of the command ``anyfn doctor``, which report what works on this machine."""
 
 import json
 import os
@@ -14,7 +14,7 @@ KEYS = {"id", "status", "done", "why", "to_do"}
 
 
 def run(*options, **env):
-    """Runs the command in a separate process. Returns its exit code and the checks that it reports, by id."""
+    """Runs the command in a separate process. Returns the exit code and the reported checks, by id."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
     command = [sys.executable, "-m", "anyfn", "doctor", "--json", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Runs the Python snippets of the documents on PackedFunc; only their imports are changed."""
+"""Runs the Python snippets of TVM's documents on PackedFunc. Only the imports of the snippets are changed."""
 
 import sys
 import types
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def registered_natively():
-    """Registers in Python the functions that the documents register in C++."""
+    """Registers in Python the functions that TVM's documents register in C++."""
 
     def callhello(f):
         f("hello world")
@@ -84,7 +84,7 @@ def test_missing_function():
 
 
 def test_init_api():
-    """Runs the file ``relay/_ffi_api.py`` of the documents."""
+    """Runs the file ``relay/_ffi_api.py``, which TVM's documents show."""
     module = types.ModuleType("document_ffi_api")
     sys.modules[module.__name__] = module
     tvm.register_func("relay.ir.Var", lambda name: "var " + name, override=True)

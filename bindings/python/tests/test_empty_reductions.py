@@ -1,4 +1,4 @@
-"""Tests of reductions over empty axes: the results are those of NumPy for empty arrays, with every schedule."""
+"""Tests of reductions over empty axes. With every schedule, the results are those of NumPy for empty arrays."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ NUMPY = {"sum": np.sum, "min": np.min, "max": np.max, "own": np.prod}
 
 
 def all_ways(func):
-    """Returns the function in all forms: interpreted, lowered, compiled, and compiled with the default schedule."""
+    """Returns callables for a function's forms: interpreted, lowered, compiled, and with the default schedule."""
     plain = tir.Schedule(func).func()
     lowered = anyfn.lower(plain).functions["rows"]
     return [
@@ -90,7 +90,7 @@ def test_two_axes_one_of_them_empty():
 
 
 def test_several_values_at_once():
-    """Checks a reduction to the index and the value of the largest element."""
+    """Checks a reduction that computes both the index and the value of the largest element."""
     m = tir.var("m")
     a, k = te.placeholder((3, m), name="A"), te.reduce_axis((0, m), name="k")
     largest = te.comm_reducer(
@@ -178,6 +178,6 @@ def test_loops_that_would_lose_the_first_value_are_not_fused():
 
 
 def test_numbers_cost_nothing():
-    """Checks that a reduction that is known not to be empty keeps its initialisation inside the loop."""
+    """Checks that a reduction over an axis that is never empty is still initialised inside its loop."""
     text = str(anyfn.lower(tir.Schedule(rows("sum", 6, 4))))
     assert "for i0, k in grid(6, 4):" in text and "if k == 0:" in text

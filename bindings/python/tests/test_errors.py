@@ -16,7 +16,7 @@ class MyError(Exception):
 
 
 def through_native(exception):
-    """Raises an exception in a callback and returns the exception that reaches Python through native code."""
+    """Raises an exception in a callback of native code, and returns the exception that Python code then catches."""
 
     def fail():
         raise exception
@@ -261,7 +261,7 @@ def recursion_limit():
 
 @pytest.mark.parametrize("kind", ["python", "native", "detail"])
 def test_a_traceback_grows_by_what_is_passed(kind, recursion_limit):
-    """Checks that a traceback of 50 Python frames per layer through 20 native layers shows each frame once."""
+    """Checks that a traceback through 20 native layers, with 50 Python frames each, shows every frame once."""
 
     def fail(frames, layers):
         if frames > 0:

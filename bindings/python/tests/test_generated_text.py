@@ -1,4 +1,4 @@
-"""Tests of strings from users in generated code, which arrive unchanged, for all characters and C standards."""
+"""Tests that generated code passes on strings from users unchanged, for all characters and all C standards."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ def target(standard):
 
 @pytest.fixture
 def take():
-    """Returns a function that compiles calls with the given strings and returns the strings that the callee receives."""
+    """Returns a function that compiles and runs calls with the given strings, and returns the strings that arrive."""
     taken = []
     anyfn.register_func("generated_text.take", lambda *texts: taken.extend(texts), override=True)
 
@@ -56,7 +56,7 @@ def take():
 
 
 def all_pairs(letters):
-    """Returns a string that contains each pair of letters, and each letter after `??`."""
+    """Returns a string that contains each pair of the given letters, and each letter after `??`."""
     return "".join(a + b for a, b in itertools.product(letters, repeat=2)) + "".join("??" + a for a in letters)
 
 
@@ -69,7 +69,7 @@ def test_texts_arrive_as_they_are(take, standard):
 
 
 def test_random_texts_arrive_as_they_are(take):
-    """Checks random strings. ``ANYFN_FUZZ_TEXTS`` sets their number."""
+    """Checks random strings as arguments of calls. ``ANYFN_FUZZ_TEXTS`` sets the number of strings."""
     choose = random.Random(os.environ.get("ANYFN_FUZZ_SEED", "texts"))
     letters = [*map(chr, range(1, 128)), *"??????/\\\"%\n", "\u00e9", "\u20ac", "\U0001f600"]
     count = int(os.environ.get("ANYFN_FUZZ_TEXTS", "500"))
@@ -83,7 +83,7 @@ def shown(text):
 
 @pytest.mark.parametrize("standard", STANDARDS)
 def test_names_are_shown_as_they_are_in_messages(standard, tmp_path, monkeypatch):
-    """Checks the names of parameters, buffers and loops in messages and signatures. Messages show a NUL as an escape."""
+    """Checks that messages and signatures show names of parameters and buffers unchanged, except NUL as an escape."""
     monkeypatch.chdir(tmp_path)
     functions, names = [], [*HOSTILE, "a\0b", "int", "I", "linux", "errno", "NULL", "__x", "P_tmpdir", "f0_compute", "x" * 5000]
     for place, name in enumerate(names):
@@ -140,7 +140,7 @@ def raw_call(op, *args):
 
 @pytest.mark.parametrize("name", ['abs");system("touch owned");//', "a b", "", "1", "\u00e9", "abs\0", "abs\n", "a??/"])
 def test_functions_of_c_have_names_of_c(name, tmp_path, monkeypatch):
-    """Checks that the name of a C function is verified even if its call is constructed directly as a node."""
+    """Checks that the name of a C function is validated even if `tir.Call` creates the call, not `tir.call_extern`."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is not a valid name of a C function"):
         anyfn.build(raw_call("call_extern", name, tir.const(1)))
@@ -167,7 +167,7 @@ def test_names_of_functions_that_cannot_be_are_refused(name):
 
 
 def test_a_name_beside_that_of_a_parallel_loop():
-    """Checks that names derived from a parallel loop's name do not collide with names of tensors."""
+    """Checks that the names which generated code derives from a parallel loop do not collide with names of tensors."""
     x = te.placeholder((8,), name="i_begin")
     w = te.placeholder((8,), name="i_count")
     y = te.compute((8,), lambda i: x[i] + w[i], name="f_task0")

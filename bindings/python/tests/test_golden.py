@@ -1,5 +1,4 @@
-"""Tests that compare the IR of some functions after every pass with golden files, so that changes of the compiler are
-visible.
+"""Tests that compare the IR of some functions after every pass with golden files, so that changes become visible.
 
 ``ANYFN_GOLDEN=write python -m pytest bindings/python/tests/test_golden.py`` writes the files again.
 """
@@ -47,7 +46,7 @@ def add():
 
 
 def tiled():
-    """Returns a matrix product with a manual schedule: tiles, and parallel, unrolled and vectorized loops."""
+    """Returns a matrix product scheduled by hand in tiles, with parallel, unrolled and vectorized loops."""
     schedule = tir.Schedule(matmul(64, 64, 64))
     i, j, k = schedule.get_loops("C")
     i0, i1 = schedule.split(i, [None, 4])
@@ -73,7 +72,10 @@ def packed():
 
 
 def chain():
-    """Returns a chain of large stages, each of which reads the previous one; the last one reads at stored indices."""
+    """Returns a function of several large stages, each of which reads the previous one.
+
+    The last one reads at indices that are stored in a buffer.
+    """
     m = tir.var("m")
     x, at = te.placeholder((8, m), "float16", name="x"), te.placeholder((8 * m,), "int32", name="at")
     a = te.compute((8, 4096), lambda i, j: x[i, j % m] * 2, name="a")
@@ -97,7 +99,7 @@ FUNCTIONS = {
 
 
 def stages(name):
-    """Returns the titles and sources of all stages of compilation. Passes that change nothing are omitted."""
+    """Returns the title and the source of each stage of compilation. Omits passes that change nothing."""
     func = FUNCTIONS[name]()
     found = [("the function", str(func))]
     passes = transform.default_pipeline()

@@ -1,4 +1,4 @@
-"""Runs the guide ``docs/python.md``. A comment after an expression is the expected value."""
+"""Runs the guide ``docs/python.md``. A comment after an expression states the expected value."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ def blocks():
 
 @pytest.fixture
 def axpy(tmp_path, monkeypatch):
-    """Yields a folder with the files that the guide uses."""
+    """Yields a temporary folder with the files that the guide uses."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -63,7 +63,7 @@ def test_the_guide(axpy):
 
 
 def table():
-    """Returns the rows of the table of values."""
+    """Returns the rows of the guide's table of values, each as a tuple of its three cells."""
     rows = re.search(r"\| Python \| native code gets \|.*?\n\n", TEXT, re.DOTALL).group(0).splitlines()[2:]
     return [re.fullmatch(r"\| `(.*)` \| `(.*)` \| `(.*)` \|", row).groups() for row in rows if row]
 
@@ -76,7 +76,7 @@ def test_the_table_of_values(python, native, back):
 
 
 def test_the_contents():
-    """Checks that the list of contents at the top names all sections in order."""
+    """Checks that the table of contents at the top names all sections in order."""
     titles = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
     anchors = ["".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c == "-") for title in titles]
     assert re.findall(r"\[[^]]+\]\(#([a-z-]+)\)", TEXT.split("## ")[0]) == anchors

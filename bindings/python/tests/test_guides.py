@@ -1,4 +1,4 @@
-"""Tests that every sample of the guides runs, in this file or in the test that names the guide."""
+"""Tests that every code sample of the guides runs, either in this file or in the test file that names the guide."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def samples(page, language):
 
 
 def named_in(page, *patterns):
-    """Returns the source files that name a page in quotes."""
+    """Returns the source files that contain the path of a page in quotation marks."""
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return [path for path in files if re.search(rf"""["/]{re.escape(page)}["`]""", path.read_text(encoding="utf-8"))]
 
@@ -96,7 +96,7 @@ def test_errors():
 
 
 def test_objects(run_python):
-    """Runs the samples of ``docs/objects.md``, with a function and types that the plugins of the page would define.
+    """Runs the samples of ``docs/objects.md``. First defines a function and types that the plugins of the page would define.
 
     The samples register a converter of ``complex``, so they run in a separate process.
     """
@@ -134,7 +134,7 @@ assert multiply(2j, 2j) == -4 + 0j
 
 
 def test_mistakes():
-    """Runs ``docs/mistakes.md``: every line raises the error that the page shows."""
+    """Runs ``docs/mistakes.md`` and checks that every line raises the error that the page shows."""
     try:
         run_page("docs/mistakes.md", {"__name__": "mistakes"}, 9)
     finally:

@@ -23,7 +23,7 @@ on_all_targets = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS
 
 
 def built(tensors, target, lanes=32):
-    """Returns the compiled function with vectorized innermost loops, and a function that interprets its lowered form."""
+    """Compiles tensors with vectorized inner loops. Returns the function, and an interpreter of its lowered form."""
     schedule = tir.Schedule(te.create_prim_func(tensors, name="f"))
     for block in schedule.get_blocks()[1:]:
         (*_, loop) = schedule.get_loops(block)
@@ -53,7 +53,7 @@ def rounded_to_bfloat16(x):
 
 
 def around(values):
-    """Returns the values, the midpoints between neighbours, and the nearest numbers below and above each midpoint."""
+    """Returns values, the midpoints between them, the numbers next to the midpoints, and special values such as NaN."""
     values = values[np.isfinite(values)]
     values = np.unique(values)
     middle = values[:-1] + (values[1:] - values[:-1]) / 2
@@ -64,7 +64,7 @@ def around(values):
 
 
 def converted(values, to, back, target):
-    """Converts values to the data type ``to``, stores them, and converts the stored values to the data type ``back``."""
+    """Converts values to the data type ``to``, stores the result, and converts it to the data type ``back``."""
     n = len(values)
     x = te.placeholder((n,), str(values.dtype), "x")
     y = te.compute((n,), lambda i: x[i].astype(to), "y")

@@ -1,4 +1,4 @@
-"""Tests of Python code that misuses the package: it gets exceptions, and never crashes the process."""
+"""Tests of Python code that misuses the package. The code gets exceptions and never crashes the process."""
 
 import functools
 import gc
@@ -17,7 +17,7 @@ DEPTH = 40_000
 
 
 def run(code):
-    """Runs code in a separate process, which must exit normally, because a failure may be a crash."""
+    """Runs code in a separate process and checks that the process exits normally. A failure may crash the process."""
     code = "import anyfn, anyfn.testing as t, functools, gc\nfrom anyfn import _core\n" + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=os.environ)
     assert done.returncode == 0, done.stderr[-2000:]

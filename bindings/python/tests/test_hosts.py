@@ -1,4 +1,4 @@
-"""Tests of each kind of plugin in each kind of host program: the plugin works, or the error describes the remedy.
+"""Tests of each kind of plugin in each kind of host program. The plugin works, or the error describes the remedy.
 
 The hosts (`testing/hosts`) are programs that use a plugin in the same way and print the same lines. They call the functions
 of the plugin. Then they drop the module before the objects that they keep of it: a function, a tensor, an object, an error and
@@ -119,7 +119,7 @@ def run(command, **kwargs):
 
 
 def peer():
-    """Returns the path of the Python interpreter in whose environment apache-tvm-ffi is installed."""
+    """Returns the path of the Python interpreter for which apache-tvm-ffi is installed."""
     if not PEER.exists():
         pytest.skip("apache-tvm-ffi is not installed; `./x setup --peer`")
     return PEER
@@ -133,7 +133,7 @@ def compiler(*names):
 
 
 def built(name):
-    """Returns the path of a file that cargo has built."""
+    """Returns the path of a file that cargo has built. Skips the test if the file is missing."""
     if not (BUILT / name).exists():
         pytest.skip(f"{name} is not built; `cargo build -p anyfn-lib -p anyfn-hosts -p anyfn-hosts-plugin`")
     return BUILT / name
@@ -148,7 +148,7 @@ def compile_cpp(source, target, level="-O1"):
 
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory):
-    """Returns a function that compiles a plugin once and returns its path."""
+    """Returns a function that compiles a plugin on first use and returns the path of the plugin."""
     folder = tmp_path_factory.mktemp("plugins")
     strict = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT}/bindings/c/include"]
 
@@ -234,7 +234,7 @@ def test_a_plugin_in_a_host(host, plugin, name, kind, answer, tmp_path):
 
 @pytest.mark.parametrize("kind", ["rust", "c", "compiled", "c++"])
 def test_a_plugin_in_the_peer(host, plugin, kind):
-    """Checks that our plugins work in `tvm_ffi.load_module`, except for features that only our loader has."""
+    """Checks that our plugins work in `tvm_ffi.load_module`, except for features that only our own loader has."""
     found = run([*host("python, tvm_ffi imported before"), plugin(kind), "peer"])
     ours = ("pinned", "leases", "mapped")
     expected = [line for line in lines(WORKS[kind]) if not line.startswith(ours)]
@@ -274,7 +274,7 @@ for module, cell in ((ours, two), (theirs, one)):
 
 
 def test_each_runtime_has_its_own_copy_of_a_cpp_plugin(host, plugin, tmp_path):
-    """Checks that two copies of a plugin have separate types. By default, g++ makes such types unique in the process."""
+    """Checks that two copies of a C++ plugin have separate types, although g++ would merge the types by default."""
     copies = [shutil.copy(plugin("c++"), tmp_path / f"{name}.so") for name in ("ours", "theirs")]
     env = {**os.environ, "PYTHONPATH": PACKAGE}
     run([*host("python, tvm_ffi imported later")[:-1], "-c", BOTH, *copies], env=env)
@@ -320,7 +320,7 @@ assert second.cell(9).value == 9 and first.add(1, 2) == 3
 
 
 def test_a_cpp_plugin_that_is_built_again(plugin, tmp_path):
-    """Checks the reload of a C++ plugin, whose constructors register its types and functions and must not throw."""
+    """Checks that a changed C++ plugin is loaded again. Its static constructors register types and must not throw."""
     text = (SOURCES / "plugin.cc").read_text(encoding="utf-8")
     changes = {"new": ("return 42", "return 43"), "other": ("int64_t value;\n", "int64_t more = 1, value;\n")}
     builds = [shutil.copy(plugin("c++"), tmp_path / "old.so")]

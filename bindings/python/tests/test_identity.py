@@ -1,4 +1,4 @@
-"""Tests of values that occur several times: each conversion visits them once, and each remains one value."""
+"""Tests that a conversion visits an object which occurs several times only once, and keeps it one object in the result."""
 
 import pickle
 
@@ -235,7 +235,7 @@ def test_lengths_are_hints():
 
 @pytest.mark.parametrize("use", ["Array(forever())", "List(forever())", "List().extend(forever())", "Map(pairs())", "Dict(pairs())"])
 def test_an_endless_iterable_hears_signals_and_lets_others_run(run_python, use):
-    """Checks that a loop over an endless iterable checks for signals and releases the GIL.
+    """Checks that native loops over endless iterables check for signals and release the GIL.
 
     The iterators run no Python code, so only the loop itself can do this.
     """

@@ -1,4 +1,4 @@
-"""Tests of importing the package: its side effects, and the environments in which it works or is rejected."""
+"""Tests of importing the package: its side effects, and the environments in which the import works or is rejected."""
 
 import os
 import shutil

@@ -22,7 +22,7 @@ def module_name(path):
 
 
 def imported(name, source, is_package, modules):
-    """Returns which of ``modules`` a module imports, each with the line of its first import."""
+    """Returns the modules among ``modules`` that a module imports, each with the line of its first import."""
     found = {}
 
     def add(target, line):
@@ -62,13 +62,13 @@ def imported(name, source, is_package, modules):
 
 
 def graph_of(sources, packages=("anyfn",)):
-    """Returns the imports of all modules. ``sources`` maps their names to their source code."""
+    """Returns the imports of all modules. ``sources`` maps the names of modules to their source code."""
     modules = {*sources, "anyfn._core"}
     return {name: imported(name, source, name in packages, modules) for name, source in sources.items()}
 
 
 def cycle_in(graph):
-    """Returns the first cycle of an import graph as text, or None."""
+    """Returns the first cycle of an import graph as a string, or None if the graph has no cycle."""
     path, done = [], set()
 
     def search(name):

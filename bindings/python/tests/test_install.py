@@ -1,4 +1,4 @@
-"""Tests of the wheel: its files, its metadata, its installation and its removal."""
+"""Tests of the wheel: its files and metadata, and how it is installed and removed."""
 
 import base64
 import email
@@ -29,7 +29,7 @@ build = load_build()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Returns the path of the wheel under test, or of a wheel that is packed from the files in the package."""
+    """Returns the path of the wheel to be tested. If none is given, packs a wheel from the files in the package."""
     given = os.environ.get("ANYFN_WHEEL")
     if given:
         return Path(given)
@@ -147,7 +147,7 @@ int main(void) {
 
 
 class Environment:
-    """A virtual environment without any package, which the pip of this interpreter manages."""
+    """A virtual environment without any package, not even pip. The pip of this interpreter installs in it."""
 
     def __init__(self, folder):
         self.folder = folder

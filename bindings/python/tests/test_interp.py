@@ -1,4 +1,4 @@
-"""Tests of the interpreter: it computes the same results as compiled code, and reports errors of each step."""
+"""Tests that the interpreter gives the same results as compiled code, and reports an error for each invalid operation."""
 
 import math
 import os

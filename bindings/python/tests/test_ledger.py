@@ -75,7 +75,7 @@ def library(tmp_path, compile_source):
 
 @pytest.fixture(params=["environment", "function"])
 def run_with_ledger(request, run_python):
-    """Returns a function that runs a program with a ledger, which is started in one of the two possible ways."""
+    """Returns a function that runs a program with a ledger. The environment or a function call starts the ledger."""
     if request.param == "environment":
         return lambda program: run_python(program, env={"ANYFN_LEDGER": "1"})
     # On the first line, so that the line numbers do not change.

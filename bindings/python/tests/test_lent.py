@@ -1,4 +1,4 @@
-"""Tests of borrowed tensors that native code passes to a callback.
+"""Tests of borrowed tensors, which native code passes to a callback for the duration of the call.
 
 A tensor shares the memory of an array if an array owns that memory. Otherwise it is a copy, which is written back.
 """
@@ -23,13 +23,13 @@ F32 = np.float32
 
 
 class Value(ctypes.Structure):
-    """A value of the ABI, ``TVMFFIAny``."""
+    """The struct ``TVMFFIAny`` of the ABI, which contains a value."""
 
     _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("value", ctypes.c_void_p)]
 
 
 class View(ctypes.Structure):
-    """A tensor description of the ABI, ``DLTensor``."""
+    """The struct ``DLTensor``, which describes a tensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -48,7 +48,7 @@ def view(address, shape, strides=None, dtype=(2, 32, 1), offset=0, device=(1, 0)
 
 
 def lend(callback, *views):
-    """Calls a callback in the way that C code does, with borrowed tensors that are valid only during the call."""
+    """Passes borrowed tensors to a callback as C code does: the tensors are valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     arguments = (Value * len(views))(*(Value(7, 0, ctypes.addressof(view)) for view in views))
     result, function = Value(), anyfn.convert(callback)
@@ -211,7 +211,7 @@ def test_memory_of_a_device_is_not_lent():
 
 @pytest.fixture
 def kernel():
-    """Returns a function that compiles a kernel of X and Y, which calls a Python function with both buffers."""
+    """Returns a function that compiles a kernel, which calls a Python function with the buffers X and Y."""
 
     def build(function, shape=(4,), kind=None):
         anyfn.register_func("lent.function", function, override=True)
@@ -536,7 +536,7 @@ def test_the_stack_hooks_cannot_be_replaced():
 
 @anyfn.object("test.lent.Shown")
 class Shown(anyfn.Object):
-    """An object whose ``repr`` formats its value in another greenlet."""
+    """An object whose ``repr`` formats the value of the object in another greenlet."""
 
     value: typing.Any
     kept: typing.ClassVar = []
@@ -583,7 +583,7 @@ def test_greenlets_use_what_a_hook_got():
 
 
 def test_constants_of_native_code_are_not_written():
-    """Checks that a tensor in read-only memory stays read-only in a callback, since a write would crash the process."""
+    """Checks that a tensor in read-only memory stays read-only in a callback. A write would crash the process."""
     lend_constants = anyfn.get_global_func("testing.lend_constants")
     assert lend_constants(lambda x: x.numpy().tolist()) == [5, 6]
 

@@ -1,4 +1,4 @@
-"""Tests of sizes, indices and numbers at the limits of their types: compiled code rejects them or computes correctly."""
+"""Tests of sizes, indices and numbers at the limits of their types. Compiled code rejects them or computes correctly."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ def built(func):
 
 
 def empty(*shape):
-    """Returns an empty array, in which some extents may be arbitrarily large because others are 0."""
+    """Returns an array without elements. Some of its extents may be arbitrarily large, because others are 0."""
     return np.empty(shape, "int8")
 
 
 class TestLoops:
     def test_more_repetitions_than_int32_counts(self):
-        """Checks a reduction whose trip count exceeds int32 after the default schedule has fused two loops."""
+        """Checks reductions with more iterations than int32 can count, after a schedule has fused their loops."""
         x = te.placeholder((50000,), "int8", name="x")
         k = te.reduce_axis((0, 50000), name="k")
         y = te.compute((1,), lambda i: te.sum((x[k] + x[i]).astype("int64"), axis=k), name="y")
@@ -95,7 +95,10 @@ class TestLoops:
 
 
     def test_a_part_of_unknown_size_is_not_larger_than_all(self):
-        """Checks a split loop of unknown extent, for which the range of int32 alone gave 1431655766 iterations."""
+        """Checks a loop of unknown extent that is split several times.
+
+        Bounds derived from the range of int32 alone would give far too many iterations.
+        """
         n = tir.var("n")
         x = te.placeholder((n, 3), name="x")
         double = te.compute((n, 3), lambda i, j: x[i, j] * 2, name="double")
@@ -187,7 +190,7 @@ class TestNumbers:
             assert a.tolist() == [0, 1, 1] and b.tolist() == [5, 0, 0]
 
     def test_constants_of_uint64_are_not_negative(self):
-        """Checks constants of uint64 that become known when a loop is unrolled."""
+        """Checks large constants of uint64 that appear only when a loop is unrolled."""
         x = te.placeholder((4,), name="x")
         large = tir.const(2**64 - 3, "uint64").astype("float32")
         y = te.compute((4,), lambda i: x[i] + tir.min(large, (i.astype("uint64") - 2).astype("float32")), name="y")
@@ -199,7 +202,7 @@ class TestNumbers:
             assert got.tolist() == [2.0**64, 2.0**64, 0, 1]
 
     def test_sums_of_numbers_wrap_in_vectors_and_behind_them(self):
-        """Checks that integer sums wrap in vectors, and in the remaining iterations that are computed separately."""
+        """Checks that sums of integers wrap around, both in vectors and in the iterations that do not fill a vector."""
         p, x = tir.var("p"), te.placeholder((6,), "int32", name="x")
         func = te.create_prim_func([p, x, te.compute((6,), lambda i: x[i] + tir.select(i < p, 10, 20), name="y")])
         for target in ({"kind": "c", "vector_bytes": 16}, {"kind": "c", "vector_bytes": 0}):

@@ -1,4 +1,4 @@
-"""Tests of library modules: what keeps a library mapped, and the contents that are read from a file."""
+"""Tests of library modules: references that keep a library mapped, and contents that are read without loading the file."""
 
 import gc
 import json

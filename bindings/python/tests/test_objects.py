@@ -20,7 +20,7 @@ APPLY = anyfn.get_global_func("testing.apply")
 
 @pytest.fixture(autouse=True)
 def points():
-    """Restores the classes of the types after each test, because a test may register other classes for them."""
+    """Restores the classes of the sample types after each test, since a test may register other classes for them."""
     yield
     for key in ("testing.Point", "testing.NamedPoint", "testing.Counter"):
         index = core.type_index(key)

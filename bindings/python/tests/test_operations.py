@@ -1,4 +1,4 @@
-"""Tests of expression operators against NumPy: compiled with vectors of all lengths, without vectors, and interpreted."""
+"""Tests of expression operators against NumPy: compiled with vectors of each size and without vectors, and interpreted."""
 
 import math
 
@@ -25,7 +25,7 @@ OWN = {
 
 
 def everywhere(func, args, outputs):
-    """Yields the results of a function for each way of running it."""
+    """Yields the results of a function for each target and for the interpreter."""
     read = tir.parse(str(func))
     assert anyfn.structural_equal(read, func, map_free_vars=True)
     for run in [*(anyfn.build(func, target) for target in TARGETS), lambda *all: tir.interpret(func, *all)]:
@@ -91,7 +91,7 @@ def test_bits_of_nothing_else(make, kind, message):
 
 
 def test_a_shift_that_only_turns_out_to_be_too_far():
-    """Checks shifts by too many bits that are not constant in the source: the count is taken modulo the width."""
+    """Checks shifts by at least as many bits as the type has. The count is taken modulo the number of bits of the type."""
     func = tir.parse(
         'def main(a: Buffer((37,), "uint8"), b: Buffer((37,), "uint8")):\n'
         "    for i in vectorized(37):\n"

@@ -1,4 +1,4 @@
-"""Tests of calls that compiled code makes: by name to functions of Python and other languages, and to C functions."""
+"""Tests of calls from compiled code: of functions in Python and other languages, by name, and of C functions."""
 
 import threading
 
@@ -31,7 +31,7 @@ def array(*shape, dtype="float32"):
 
 
 def scaled(n, m, name):
-    """Returns a function that computes `X + 1`, passes it to a packed function and subtracts 1 from the result."""
+    """Returns a function that computes `X + 1`, calls a packed function with it, and subtracts 1 from the output."""
     x = te.placeholder((n, m), name="X")
     y = te.compute((n, m), lambda i, j: x[i, j] + 1, name="Y")
     z = te.extern((n, m), [y], lambda ins, outs: tir.call_packed(name, ins[0], outs[0]), name="Z")

@@ -1,4 +1,4 @@
-"""Tests of the worker threads and workspaces of compiled code through public functions."""
+"""Tests of the worker threads and workspaces that compiled code uses, through public functions."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ def library(compile_c):
 
 @pytest.fixture
 def tasks(library):
-    """Returns the library as a module, with the number of threads set to four."""
+    """Yields the compiled library as a module, while the number of threads is set to four."""
     anyfn.set_num_threads(4)
     yield anyfn.load_module(library)
     anyfn.set_parallel_launcher(None)
@@ -371,7 +371,10 @@ def test_the_number_of_threads(run_python):
 
 @pytest.fixture
 def group():
-    """Creates a cgroup and yields its folder and the file of its CPU quota. Skips the test if no cgroup can be created."""
+    """Creates a cgroup with a CPU quota, and yields its folder and the name of the quota file.
+
+    Skips the test if no cgroup can be created.
+    """
     name = f"anyfn-test-{os.getpid()}"
     files = {"/sys/fs/cgroup/cpu": "cpu.cfs_quota_us", "/sys/fs/cgroup/cpu,cpuacct": "cpu.cfs_quota_us", "/sys/fs/cgroup": "cpu.max"}
     for parent, file in files.items():

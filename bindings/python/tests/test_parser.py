@@ -1,4 +1,4 @@
-"""Tests of programs as source: printed and parsed again, written manually, and rejected with line and column."""
+"""Tests of programs as source: parsing printed and handwritten programs, and errors with line and column."""
 
 import os
 import random

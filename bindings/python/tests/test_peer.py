@@ -1,4 +1,4 @@
-"""Tests of arrays that are passed between anyfn and another runtime with the same ABI, apache-tvm-ffi, in one process."""
+"""Tests of passing arrays between anyfn and apache-tvm-ffi, another runtime with the same ABI, in one process."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""Tests of compiled code that calls packed functions, loaded by another runtime with the same ABI, apache-tvm-ffi."""
+"""Tests of compiled code with calls of packed functions, loaded by apache-tvm-ffi, another runtime with the same ABI."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed
 
 @pytest.fixture
 def load(tmp_path):
-    """Returns a function that compiles a function and loads the library into the peer."""
+    """Returns a function that compiles a primitive function and loads the library with apache-tvm-ffi."""
 
     def load(func):
         name = func.attrs["global_symbol"]
@@ -27,7 +27,7 @@ def load(tmp_path):
 
 
 def doubled(row):
-    """Returns a function that doubles `X + 1` through an imported function and adds the result of `row` to each row.
+    """Returns a function that passes `X + 1` to the packed function `double` and adds the result of `row` to each row.
 
     `row` is the name of a function of the peer's Python.
     """

@@ -1,4 +1,4 @@
-"""Tests that printing, comparing and hashing give the same results as another runtime with the same ABI, apache-tvm-ffi."""
+"""Tests that printing, comparing and hashing agree with apache-tvm-ffi, another runtime with the same ABI."""
 
 import random
 
@@ -52,7 +52,7 @@ def call(function, *args):
 
 
 def both(name, *values):
-    """Returns the results of a function in both runtimes, each of which makes the values from their descriptions."""
+    """Calls a global function in both runtimes with values of the same descriptions, and returns both results."""
     ours = call(anyfn.get_global_func(name), *[make(value, anyfn) for value in values])
     theirs = call(tvm_ffi.get_global_func(name), *[make(value, tvm_ffi) for value in values])
     return ours, theirs
@@ -95,7 +95,7 @@ def generate(rng, depth):
 
 
 def change(rng, value):
-    """Returns the description of a value with at most one random difference."""
+    """Returns the description of a value, changed at random in at most one place."""
     if isinstance(value, tuple) and value[0] in ("list", "array") and value[1]:
         items = list(value[1])
         if rng.random() < 0.2:
@@ -117,7 +117,7 @@ def change(rng, value):
 
 
 def shown(pair):
-    """Formats a pair of access paths of either runtime as strings."""
+    """Formats a pair of access paths, from either runtime, as strings."""
     if pair is None or isinstance(pair[0], str):
         return pair
     return [repr(path) for path in pair]

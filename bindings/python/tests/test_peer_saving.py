@@ -1,4 +1,4 @@
-"""Tests that anyfn and another runtime with the same ABI, apache-tvm-ffi, load each other's saved values."""
+"""Tests that anyfn and apache-tvm-ffi, another runtime with the same ABI, load each other's saved values."""
 
 import json
 import math
@@ -24,7 +24,7 @@ class IntPair(anyfn.Object):
 
 
 def in_both(make, depth=0):
-    """Returns the same random value in both runtimes."""
+    """Returns a random value twice: as a value of anyfn and as a value of apache-tvm-ffi."""
     kind = make.randrange(12 if depth < 4 else 8)
     if kind == 0:
         value = make.choice([None, True, False])
@@ -91,7 +91,7 @@ def test_objects_go_both_ways():
 
 
 def test_errors_say_the_same():
-    """Checks that errors have the same kind and the same beginning of the message in both runtimes; ours also contain the position."""
+    """Checks that errors have the same kind in both runtimes, and that our message begins with the peer's message."""
     texts = [
         "", "  ", "nul", "[1 2]", '{"a"}', "{a:1}", '"x', '"\\x"', '"\\u12"', '"\\ud800"', "1 2", '"a\tb"', "[\n1,\n x]",
     ]  # fmt: skip

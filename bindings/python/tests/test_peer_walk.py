@@ -1,4 +1,4 @@
-"""Tests that walks and maps agree with another runtime with the same ABI, apache-tvm-ffi.
+"""Tests that walks and maps give the same results as in apache-tvm-ffi, another runtime with the same ABI.
 
 The callbacks, their order, the definition regions and the results must be the same.
 """
@@ -14,7 +14,7 @@ from tvm_ffi import dataclasses as theirs  # noqa: E402
 
 
 def define(lib):
-    """Defines the same types in one of the two runtimes and returns them."""
+    """Defines the types of the tests in one of the two runtimes and returns the types."""
     ours = lib is anyfn
     words = {"const_tree": "const-tree"} if not ours else {}
 
@@ -63,7 +63,7 @@ LIBS = [(anyfn, define(anyfn)), (tvm_ffi, define(tvm_ffi))]
 
 
 def plan(random, depth):
-    """Returns the description of a random graph, from which both runtimes make it. Numbers refer to shared nodes."""
+    """Returns the description of a random graph for both runtimes. Numbers in it refer to shared nodes."""
     if depth == 0:
         return random.choice([1, 2.5, "x", "a longer text", None, True, ("var", random.randrange(4))])
     kind = random.choice(["Node", "Node", "Dag", "Let", "Fn", "array", "list", "map", "dict", "again", "leaf", "var"])
@@ -108,7 +108,7 @@ def build(plan, lib, types, known):
 
 
 def shown(value, depth=12):
-    """Formats a value in the same way for both runtimes."""
+    """Formats a value as a string that does not depend on the runtime."""
     name = "str" if isinstance(value, str) else type(value).__name__
     if depth == 0:
         return "..."
@@ -130,7 +130,7 @@ def graphs(count):
 
 
 def run(body):
-    """Runs a body in both runtimes for each graph, and checks that the results are the same."""
+    """Runs a function on each graph in both runtimes, and checks that the results are the same."""
     compared = 0
     for seed, described in graphs(150):
         results = []

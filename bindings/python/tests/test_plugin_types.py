@@ -1,4 +1,4 @@
-"""Tests of a type that a library of compiled code defines and that is loaded at run time.
+"""Tests of a type that is defined by a compiled library, which is loaded at run time.
 
 The objects are printed, called, extended and converted.
 """
@@ -32,7 +32,7 @@ def make(plugin):
 
 
 def test_a_new_type_and_its_printer(make):
-    """Checks a type that only the library knows."""
+    """Checks the fields, methods and printing of a type that only the library knows."""
     z = make(1.5, -2)
     assert (z.re, z.im, z.note) == (1.5, -2.0, None)
     assert SHOW(z) == "1.5-2i" and SHOW(anyfn.Array([z, "x"])) == '(1.5-2i, "x")'
@@ -108,7 +108,7 @@ def test_what_cannot_be_extended(plugin):
 
 
 def test_by_value_as_the_complex_numbers_of_python(make):
-    """Checks conversions between a value type of a library and the complex numbers of Python."""
+    """Checks that complex numbers of Python are converted to a type of the library and back."""
     natural = type(make(0, 0))
     anyfn.register_converter(
         complex, natural, to_native=lambda z: make(z.real, z.imag), from_native=lambda z: complex(z.re, z.im)

@@ -1,4 +1,4 @@
-"""Tests of the lifetime of the process: exit, signals and forks.
+"""Tests of the runtime when the process exits, receives signals or forks.
 
 At the end of the interpreter, nothing crashes, and the exit code is that of the program. A thread that returns from native
 code or calls back into Python while the interpreter ends is blocked until the process has ended. If it calls back later, it
@@ -17,7 +17,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def native(compile_c):
-    """Returns source that loads `process.c` as `native`."""
+    """Returns Python source that loads the compiled file `process.c` as the module `native`."""
     return f"native = anyfn.load_module({str(compile_c('process'))!r})\n"
 
 
@@ -216,7 +216,7 @@ RAISING = ("raises all the time", "is raised through all the time")
 
 
 def crashes_without_us():
-    """Returns true if the interpreter crashes with SIGSEGV in the same situation even without this package."""
+    """Returns true if a similar program that does not use this package also crashes the interpreter with SIGSEGV."""
     command = [sys.executable, "-X", "faulthandler", "-c", CONTROL]
     for _ in range(100):
         # Several processes run at once, because the crash requires a busy machine.

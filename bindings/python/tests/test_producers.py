@@ -1,4 +1,4 @@
-"""Tests of arrays of other libraries as arguments: functions read them, and write only to those that may be written."""
+"""Tests of arrays of other libraries as arguments. Functions read any of them, but write only to those that are writable."""
 
 import asyncio
 import importlib
@@ -12,7 +12,7 @@ IMMUTABLE = {"jax", "tensorflow"}
 
 
 def arrays_of(library):
-    """Returns a function that makes an array of a library from a NumPy array."""
+    """Returns a function that converts a NumPy array to an array of the given library."""
     module = pytest.importorskip(library, reason=f"{library} is not installed")
     if library == "jax":
         return importlib.import_module("jax.numpy").asarray
@@ -60,7 +60,7 @@ def test_only_arrays_that_may_change_are_written(library, make):
 
 
 def test_functions_without_a_signature(library, make):
-    """Checks that such a function gets an array that may not change only if the caller lends it for reading."""
+    """Checks that a function without a signature accepts an array that must not change only as `anyfn.const(array)`."""
     seen = []
     function = anyfn.convert(lambda x: seen.append((x.read_only, x.tolist())))
     x = make(np.arange(3, dtype=np.float32))
@@ -113,7 +113,7 @@ def test_what_can_be_lent():
 
 
 class Immutable:
-    """Stands for an array of JAX where that is not installed."""
+    """An array that is not writable. Represents an array of JAX where JAX is not installed."""
 
     __module__ = "jax.array"
 

@@ -1,4 +1,4 @@
-"""Tests of ``anyfn.profile``: calls of all languages, as a table and as a timeline."""
+"""Tests of ``anyfn.profile``, which records calls in all languages as a table and as a timeline."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def events(profile):
 
 
 def nesting(profile):
-    """Returns the events of a profile as a list of (depth, name, category), nested as in a viewer."""
+    """Returns the events of a profile as a list of (depth, name, category), nested as a trace viewer shows them."""
     lines, stack = [], []
     for event in sorted(events(profile), key=lambda event: (event["tid"], event["ts"], -event["dur"])):
         while stack and (event["tid"], event["ts"]) >= stack[-1]:
@@ -31,7 +31,7 @@ def nesting(profile):
 
 
 def check_trace(text):
-    """Checks that a trace has the strict form that viewers of trace events accept."""
+    """Checks that a trace is valid in the strict form of the format that trace viewers accept."""
     trace = json.loads(text)
     assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
     assert trace["displayTimeUnit"] in ("ms", "ns")

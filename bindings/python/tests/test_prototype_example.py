@@ -1,4 +1,4 @@
-"""Tests of the example ``prototype``: a new node and passes over it in one Python file."""
+"""Tests of the example ``prototype``, one Python file that defines a new IR node and passes over it."""
 
 import os
 import subprocess

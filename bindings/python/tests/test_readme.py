@@ -1,4 +1,4 @@
-"""Tests of the Python sample of the README, which loads the compiled C sample."""
+"""Tests of the Python sample of the README, which loads the C sample of the README after it is compiled."""
 
 import os
 import re

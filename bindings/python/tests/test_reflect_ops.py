@@ -72,7 +72,7 @@ def path_of(left, right, **options):
 
 
 def same(left, right, **options):
-    """Returns true if two values are structurally equal, and checks that equality, path and hash agree."""
+    """Returns true if two values are structurally equal, and checks that the first mismatch and the hash agree."""
     equal = anyfn.structural_equal(left, right, **options)
     assert equal == (path_of(left, right, **options) is None)
     assert equal == anyfn.structural_equal(right, left, **options)
@@ -198,7 +198,7 @@ def test_recursive():
 
 @anyfn.object("ops.Temperature", structural="tree")
 class Temperature(anyfn.Object):
-    """A temperature. Two are equal if they are the same in kelvins, whatever their units."""
+    """A temperature. Two temperatures are equal if they are the same in kelvins, whatever their units."""
 
     degrees: float
     unit: str = "C"

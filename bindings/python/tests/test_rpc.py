@@ -571,7 +571,7 @@ def test_wrong_addresses():
 
 @pytest.mark.parametrize("page", ["docs/rpc.md", "docs/rpc-server.md"])
 def test_the_guide(page):
-    """Runs the samples of the pages about sessions in order."""
+    """Runs the samples of the pages about sessions, ``docs/rpc.md`` and ``docs/rpc-server.md``, in order."""
     path = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / page
     samples = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     assert samples

@@ -99,7 +99,7 @@ def test_keys():
 
 
 def key_file(path, key, mode=0o600):
-    """Creates a file with a key."""
+    """Creates a file that contains a key and has the given permissions."""
     path.write_text(key)
     path.chmod(mode)
     return path
@@ -278,7 +278,7 @@ def test_a_module_that_cannot_be_imported_any_more_is_an_error_of_the_client(tmp
 
 
 def command(*words, **options):
-    """Starts the command ``anyfn rpc`` with the given arguments and returns its process."""
+    """Starts the command ``anyfn rpc`` with the given arguments and returns the process."""
     path = os.pathsep.join([str(TESTS), *sys.path])
     line = [sys.executable, "-m", "anyfn", "rpc", *words]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **options)  # fmt: skip

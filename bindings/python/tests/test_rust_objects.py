@@ -1,4 +1,4 @@
-"""Tests of object types that Rust code defines, whose fields and constructors need no Python class."""
+"""Tests of object types that Rust code defines. Their fields and constructors work without a Python class."""
 
 import copy
 

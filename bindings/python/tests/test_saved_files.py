@@ -1,4 +1,4 @@
-"""Tests that all files in ``conformance/saved``, which earlier versions have saved, can be loaded."""
+"""Tests that all files in ``conformance/saved``, which earlier versions of the package have saved, can be loaded."""
 
 import json
 import math

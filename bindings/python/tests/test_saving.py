@@ -405,7 +405,7 @@ def test_a_million_objects_deep():
 
 
 def test_other_threads_go_on_while_a_graph_is_saved():
-    """Checks that a List which changes while it is saved is saved in a state that it had at some moment."""
+    """Checks that a List which other threads change during saving is saved in a state that it had at some moment."""
     shared = anyfn.List(list(range(1000)))
     stop = threading.Event()
 

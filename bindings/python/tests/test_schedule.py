@@ -53,7 +53,7 @@ def epilogue(n, m, k):
 
 
 def blur(n, m, _):
-    """Returns a filter over rows and then columns. Elements outside of the image are 0."""
+    """Returns a program that filters an image along rows and then along columns, with 0 outside of the image."""
     a = te.placeholder((n, m), name="A")
     b = te.compute((n, m + 2), lambda i, j: tir.select((j >= 1) & (j <= m), a[i, j - 1] * 2, 0.0), name="B")
     c = te.compute((n, m), lambda i, j: b[i, j] + b[i, j + 1] + b[i, j + 2], name="C")
@@ -70,7 +70,7 @@ def blur(n, m, _):
 
 
 def conv(n, m, k):
-    """Returns a reduction over sliding windows of a computed tensor."""
+    """Returns a program that reduces sliding windows of a computed tensor."""
     size = min(k, 3)
     a, w = te.placeholder((n + 2, m + 2), name="A"), te.placeholder((3, size), name="W")
     p = te.compute((n + 2, m + 2), lambda i, j: a[i, j] + i - j, name="P")
@@ -87,7 +87,7 @@ def conv(n, m, k):
 
 
 def rows(n, m, _):
-    """Returns a function of integers with the structure of a softmax."""
+    """Returns a program with the structure of a softmax, but with operations that are exact for integers."""
     a = te.placeholder((n, m), name="A")
     k, l = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="l")
     b = te.compute((n,), lambda i: te.max(a[i, k], axis=k), name="B")
@@ -103,7 +103,7 @@ def rows(n, m, _):
 
 
 def gathered(n, _, k):
-    """Returns a function that reads elements at indices which are themselves elements of a buffer."""
+    """Returns a program that reads elements at indices which are themselves elements of a buffer."""
     a, p = te.placeholder((n,), name="A"), te.placeholder((k,), name="P", dtype="int32")
     b = te.compute((k,), lambda i: a[p[i]] + 1, name="B")
     c = te.compute((k,), lambda i: b[i] * 2, name="C")
@@ -111,7 +111,7 @@ def gathered(n, _, k):
 
 
 def layout(choose):
-    """Returns a random layout, with or without padding."""
+    """Returns a random index map for a layout, and the padding value or None."""
     a, b = choose.choice([2, 3, 8]), choose.choice([4, 5, 16])
     maps = {
         1: [lambda i: [i // a, i % a], lambda i: [i % b, i // b]],
@@ -240,7 +240,7 @@ def test_what_is_refused(refused, text):
 
 
 def run(schedule, arrays, shape):
-    """Returns the result of the function. The result buffer is filled with NaN before the call."""
+    """Calls the scheduled function with a result buffer that is filled with NaN, and returns the buffer."""
     out = np.full(shape, np.nan, "float32")
     anyfn.build(schedule.func())["main"](*arrays, out)
     return out
@@ -459,7 +459,7 @@ def test_padded_axes_read_nothing_that_is_not_written():
 
 
 def tiled(func, out, is_reverse):
-    """Returns a matrix product in tiles of 8 x 32 over padded panels, as in a tuned library."""
+    """Returns a matrix product in tiles of 8 x 32, with factors packed into padded panels, as in a tuned library."""
     schedule = tir.Schedule(func)
     b, a = schedule.cache_read("C", "B"), schedule.cache_read("C", "A")
     schedule.transform_layout(b, b, lambda k, j: [j // 32, k, j % 32], pad=0)
@@ -520,7 +520,7 @@ def test_products_of_any_size_in_tiles(is_reverse):
 
 
 def pieces(n=6, m=8):
-    """Returns a function of three stages, of which the second has its axes in another order."""
+    """Returns a program of three stages. The second stage has its axes in another order than the first."""
     a, b = te.placeholder((n, m), name="A"), te.placeholder((m,), name="B")
     c = te.compute((n, m), lambda i, j: a[i, j] * 2, name="C")
     d = te.compute((m, n), lambda j, i: c[i, j] + b[j] * c[i, j], name="D")
@@ -563,7 +563,7 @@ def test_a_copy_is_put_back():
 
 
 def reads_late():
-    """Returns a function whose last block reads the results of both previous blocks."""
+    """Returns a program whose last block reads the results of both previous blocks."""
     a = te.placeholder((8,), name="A")
     c = te.compute((8,), lambda i: a[i] + 1, name="C")
     d = te.compute((8,), lambda i: a[i] + 2, name="D")
@@ -571,7 +571,7 @@ def reads_late():
 
 
 def halves():
-    """Returns a function that reads only a part of a computed tensor."""
+    """Returns a program that reads only a part of a computed tensor."""
     a = te.placeholder((8,), name="A")
     c = te.compute((8,), lambda i: a[i] + 1, name="C")
     return [te.create_prim_func([a, te.compute((4,), lambda i: c[i] * 2, name="E")])]
@@ -610,7 +610,7 @@ def decomposed(s):
 
 
 def inlined_from_afar(s):
-    """Inlines block `C` after block `B` was moved into a loop of `C`, which the schedule must reject."""
+    """Inlines block `C` after moving block `B` into a loop of `C`. The schedule must reject the inlining."""
     s.compute_at("B", s.get_loops("C")[0])
     s.compute_inline("C")
 

@@ -1,4 +1,4 @@
-"""Tests of expressions with shared subexpressions: graphs of few nodes that would be huge as trees."""
+"""Tests of expressions with shared subexpressions. The graphs have few nodes, but would be huge as trees."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_sums_of_large_values():
 
 
 def test_integers():
-    """Checks integer expressions, whose values are computed modulo 2 ** 32 in any order."""
+    """Checks shared subexpressions of integers, whose values wrap around modulo 2 ** 32."""
     x = te.placeholder((N,), "int32", name="x")
     y = te.compute((N,), lambda i: again_and_again(lambda v: v * v + v, x[i]), name="y")
     given = np.arange(N, dtype="int32")
@@ -74,7 +74,7 @@ def test_integers():
 
 
 def test_what_may_not_be_there_is_not_read():
-    """Checks that a neighbour that occurs many times in an expression is read only if it exists."""
+    """Checks that an element which an expression uses many times is read only if its index is in bounds."""
     x = te.placeholder((N,), name="x")
 
     def value(i):

@@ -1,4 +1,4 @@
-"""Passes arguments of every type in both directions many times, and checks that memory and reference counts do not grow.
+"""Passes arguments of every type in both directions many times, and checks that memory use and reference counts do not grow.
 
 A *round* passes each value through each kind of call below and makes a known number of calls. The short run is part of the
 tests; the long one (``-m soak``) makes ten million calls.
@@ -104,7 +104,7 @@ def values():
 
 
 def rounds(of, count):
-    """Passes each value through each kind of call ``count`` times, and returns the number of native calls."""
+    """Passes each value through each kind of call, ``count`` times. Returns the number of native calls."""
     items = list(of.values())
     strided, point = of["array"], of["object"]
     sleep_free = anyfn.get_global_func("testing.call_n_with")
@@ -155,14 +155,14 @@ def rounds(of, count):
 
 
 def references(of):
-    """Returns the reference counts of each value, in Python and natively."""
+    """Returns the reference count of each value in Python, and of each native object in the runtime."""
     gc.collect()
     native = {name: core.use_count(value) for name, value in of.items() if isinstance(value, anyfn.Object)}
     return {name: sys.getrefcount(value) for name, value in of.items()}, native
 
 
 def soak(calls_wanted, limit_kib):
-    """Runs a warm-up of a tenth of the calls, then the rest, and checks that nothing has grown in between."""
+    """Checks that memory and reference counts do not grow during calls, after a warm-up of a tenth of the calls."""
     of = values()
     per_round = rounds(of, 3) // 3
     # Objects that are created once: exception classes of kinds, caches, interned names.
@@ -193,7 +193,7 @@ def test_ten_million_calls_of_every_type():
 
 
 def test_the_ledger_sees_each_kind():
-    """Checks that a live object is counted under its type, and no longer after its release."""
+    """Checks that the count of live objects of a type includes a new object, and no longer includes it after its release."""
     array = np.ones(4, np.float32)
     kinds = {
         "ffi.String": lambda: anyfn.convert(["a text that is long enough"]),

@@ -1,4 +1,4 @@
-"""Runs the guides in ``docs/start``, as a new user does: with the command, a C compiler and Python."""
+"""Runs the guides in ``docs/start`` as a new user would, with the command ``anyfn``, a C compiler and Python."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of ``anyfn stubs``, its output and its errors, and of listing the functions of a module."""
+"""Tests of ``anyfn stubs``, including its errors, and of listing the functions of a module."""
 
 import ast
 import importlib
@@ -162,7 +162,7 @@ def test_docs_are_what_the_functions_tell():
 
 
 def test_strange_names_and_texts(register, tmp_path):
-    """Checks that stubs are valid Python for functions with arbitrary names and documentation."""
+    """Checks that stubs are valid Python even if functions have unusual names or unusual documentation."""
     strange = [
         '"""', "\\", "a\nb", "x\u00b2", "\u00b2", "1", "", " ", "\u4e2d\u6587",
         "None", "print", "def", "a\0b", "\U0001f600",
@@ -277,12 +277,12 @@ def test_the_stub_of_a_library_contains_its_types(tmp_path):
 
 
 def files_in(folder):
-    """Returns the text of each file in a folder, by path."""
+    """Returns the content of each file in a folder, by path."""
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.py*"))}
 
 
 def test_functions_and_types_share_files(stubs, tmp_path):
-    """Checks that the commands for functions and types keep each other's part, in both orders."""
+    """Checks that stubs of functions and of types can share files, and that writing either kind keeps the other."""
     packages = []
     for kinds in (("registry", "types"), ("types", "registry")):
         folder = tmp_path / kinds[0]

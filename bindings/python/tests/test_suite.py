@@ -1,4 +1,4 @@
-"""Tests of the environment in which the test suite was started."""
+"""Tests that the environment in which the test suite was started delivers interrupts to the tests."""
 
 import os
 import signal

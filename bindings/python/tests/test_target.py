@@ -1,4 +1,4 @@
-"""Tests of targets: detected properties, invalid targets, and code for other architectures, which an emulator runs."""
+"""Tests of targets: detected properties, invalid targets, and code for other architectures, which runs in an emulator."""
 
 import os
 import shutil

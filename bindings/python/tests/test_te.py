@@ -1,4 +1,4 @@
-"""Tests of tensor expressions: construction, printing, rewriting by Python passes, building and calling."""
+"""Tests of tensor expressions: creating, printing, building and calling them, and rewriting them by passes in Python."""
 
 import os
 import re

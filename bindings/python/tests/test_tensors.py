@@ -725,7 +725,7 @@ def test_text_of_several_dimensions(null):
 
 def test_text_of_what_cannot_be_read():
     class Elsewhere:
-        """An array on a device without a driver in this process."""
+        """An array on a device for which this process has no driver."""
 
         def __dlpack_device__(self):
             return (2, 0)
@@ -752,7 +752,7 @@ def test_the_page():
 
 
 def test_arguments_that_make_no_sense():
-    """Checks that every function on tensors and devices returns a result or raises an error for any arguments."""
+    """Checks that every function of tensors and devices returns or raises an error, whatever its arguments."""
     null = anyfn.testing.null_device()
     rng = random.Random(11)
     frozen = np.arange(4)

@@ -19,7 +19,7 @@ ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
 def spin(seconds):
-    """Runs for at least the given time, regardless of the load of the machine."""
+    """Runs for at least the given time, even if the machine is busy."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass

@@ -1,4 +1,4 @@
-"""Tests of passes in Python, and of pipelines that are listed, changed, observed, timed and printed."""
+"""Tests of passes written in Python, and of pipelines that are listed, changed, observed, timed and printed."""
 
 import ctypes
 import os
@@ -330,7 +330,7 @@ def test_scheduling_is_done_by_passes():
 
 
 def rows(n=33):
-    """Returns a function with a parallel loop, and its arguments."""
+    """Returns a function with a parallel loop, and arrays for its parameters."""
     func = tir.parse(
         """
         def f(A: Buffer((n, 8), float32), B: Buffer((n, 8), float32)):
@@ -402,7 +402,7 @@ def test_a_function_without_a_packed_entry_is_a_plain_function_of_c(tmp_path):
 
 
 def break_it(func):
-    """Replaces reads by reads of an undefined buffer."""
+    """Replaces all loads from buffers by loads from an undefined buffer."""
     stranger = tir.decl_buffer((8,), name="stranger")
     return anyfn.structural_map(func, (tir.BufferLoad, lambda node: stranger[node.indices[0]]))
 

@@ -1,4 +1,4 @@
-"""Tests of names of Apache TVM: those that work are the names of anyfn, and the errors of others name what to use instead."""
+"""Tests of names from Apache TVM: some are also names of anyfn, and the errors for the others name the replacement."""
 
 import importlib
 import os
@@ -197,7 +197,7 @@ def test_passes():
 
 
 def owner_of(text):
-    """Returns the object to which a key of the table refers."""
+    """Returns the module or object to which a key of the table of hints refers."""
     objects = {
         "'IRModule' object": tir.IRModule,
         "'Module' object": lambda: anyfn.build(product()),
@@ -224,7 +224,7 @@ def test_hints(owner, name, hint):
 
 
 def test_a_hint_in_the_traceback(run_python):
-    """Checks that Python adds no suggestion to a hint, and that it still makes suggestions for other names."""
+    """Checks that Python adds no suggestion to the hint for a TVM name, but still suggests names for misspelt ones."""
     out = run_python("""
 import sys, traceback
 import anyfn
@@ -283,7 +283,7 @@ if "ANYFN_WHEEL" not in os.environ:
         assert len(samples) > 8
 
     def test_the_names_in_the_tables():
-        """Checks that all names of anyfn's modules in the tables exist."""
+        """Checks that all names of anyfn in the page's tables exist."""
         column, checked = None, 0
         for line in PAGE.splitlines():
             if not line.startswith("|"):

@@ -1,4 +1,4 @@
-"""Tests of ``anyfn stubs types``, which writes stubs of native types that mypy reads like Python classes."""
+"""Tests of ``anyfn stubs types``, which writes stubs for native types. mypy checks the types like Python classes."""
 
 import ast
 import importlib

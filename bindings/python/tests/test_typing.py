@@ -1,4 +1,4 @@
-"""Tests of the type annotations of the package and of generated stubs, in one run of mypy over all programs."""
+"""Tests of the type annotations of the package and of generated stubs. mypy runs once and checks all programs."""
 
 import importlib.util
 import json
@@ -40,7 +40,7 @@ ANNOTATED = "anyfn.__main__,anyfn._serve,anyfn._stubs,anyfn.typing"
 
 
 def settings():
-    """Returns the configuration file of mypy."""
+    """Returns the content of mypy's configuration file."""
     lines = ["[mypy]", "strict = True", "extra_checks = True", "warn_unreachable = True"]
     lines += ["[mypy-anyfn.*]", *(f"{name} = False" for name in NOT_FOR_THE_PACKAGE)]
     lines += [f"[mypy-{ANNOTATED}]", *(f"{name} = True" for name in NOT_FOR_THE_PACKAGE)]
@@ -78,7 +78,7 @@ def halves(x: float, y=None) -> "list[float]":
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory):
-    """Returns the folder with the package ``generated``: stubs of the sample functions, and of Python functions."""
+    """Returns the folder of the package ``generated``, with stubs of the sample functions and of Python functions."""
     folder = tmp_path_factory.mktemp("typing")
     out = folder / "generated"
     out.mkdir()
@@ -96,7 +96,7 @@ def generated(tmp_path_factory):
 
 
 def run_mypy(*args, cwd):
-    """Runs a module of mypy and returns its output."""
+    """Runs a module of the mypy package as a command, and returns the output."""
     path = os.pathsep.join([str(PACKAGE.parent), str(cwd)])
     environment = {**os.environ, "MYPYPATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-m", *args], cwd=cwd, env=environment, capture_output=True, text=True)
@@ -128,7 +128,7 @@ def errors(generated):
 
 @needs_mypy
 def test_the_package_and_the_stubs_are_typed(errors):
-    """Checks that ``mypy --strict`` accepts the package, all generated stubs, and programs that use both."""
+    """Checks that ``mypy --strict`` accepts the package, all generated stubs, and programs that use them."""
     rest = {file: found for file, found in errors.items() if file not in ("mistakes.py", "samples.py")}
     assert not rest, json.dumps(rest, indent=1)
 
@@ -163,7 +163,7 @@ LAXER = [
 
 @needs_mypy
 def test_calls_agree_with_their_stubs(errors):
-    """Checks that the stub and the call of each sample function accept the same values."""
+    """Checks that the stub of each sample function accepts the same arguments as a call of the function at run time."""
     found = errors["samples.py"]
     first = agreement.PRELUDE.count("\n") + 1
     assert not [line for line in found if line < first]

@@ -1,4 +1,4 @@
-"""Tests of conversions between a Rust value type and a Python value type that users define: complex numbers."""
+"""Tests of conversions between a Rust value type and a Python value type of the user, both for complex numbers."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Tests of values in both directions: as arguments and results of functions, and of callbacks."""
+"""Tests of values that pass between Python and native code, as arguments and results of functions and callbacks."""
 
 import array
 import collections

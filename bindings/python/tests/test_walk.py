@@ -310,7 +310,7 @@ def test_what_is_in_use_is_copied():
     assert all(not new.same_as(graph) and new[1] == texts[1] + " and more" for new in results)
 
     class Lowered:
-        """An index argument whose conversion changes the argument before it."""
+        """An index argument. Converting it to an int changes the argument before it."""
 
         def __index__(self):
             results.append(structural_map(graph, (str, lambda text: text + " and more"), inplace=True))

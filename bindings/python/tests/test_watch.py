@@ -1,4 +1,4 @@
-"""Tests of watching a library file: the newest usable build is in use, whatever happens to the file."""
+"""Tests of watching a library file. The newest usable build is always in use, whatever happens to the file."""
 
 import gc
 import os
@@ -18,14 +18,14 @@ OTHER = "ANYFN_EXPORT(other) { (void)args; (void)num_args; return anyfn_return_i
 
 
 def settle(path):
-    """Sets the modification time of a file to the past, so that the file does not appear to be still written."""
+    """Sets the modification time of a file to the past, so that the file appears to be completely written."""
     past = time.time_ns() - 10**10
     os.utime(path, ns=(past, past))
 
 
 @pytest.fixture
 def build(tmp_path, compile_source):
-    """Returns a function that builds a version of the library as a new file under the old name, as linkers and ``mv`` do."""
+    """Returns a function that builds a version as a new file and moves it to the old path, as linkers and ``mv`` do."""
 
     def make(version, other=True, path=tmp_path / "lib.so"):
         new = compile_source(VERSION % (version, OTHER if other else ""), tmp_path / "new.so")
@@ -36,7 +36,7 @@ def build(tmp_path, compile_source):
 
 
 def replace(path, content):
-    """Replaces a file by a new one whose modification time is in the past, so that it does not appear to be still written."""
+    """Replaces a file by a new one whose modification time is in the past, so that the new file seems complete."""
     new = path.with_suffix(".part")
     new.write_bytes(content)
     settle(new)
@@ -246,7 +246,7 @@ def wait(done, lib):
 
 
 def test_threads_that_call_while_builds_come(build):
-    """Checks that each thread sees builds in order, that no call fails, and that all threads see the last build."""
+    """Checks that each thread calls the builds in order, that no call fails, and that all threads reach the last one."""
     path = build(0)
     lib = anyfn.watch(path)
     stop, wrong = threading.Event(), []

@@ -50,15 +50,16 @@ pub(crate) struct Atom {
     pub(crate) buffer: Option<Ref<Buffer>>,
     /// Cached expression that computes the value of the atom.
     made: Option<Expr>,
-    /// True if the value of the atom depends on the content of memory.
+    /// True if the value of the atom may depend on the content of memory, or on a variable declared
+    /// by [`Analyzer::set_any`].
     pub(crate) is_data: bool,
     /// Cached constant bounds of the atom's value, with the epoch of the analyzer in which they were
     /// computed.
     bound: Option<(u32, Bound)>,
     /// Cached modular set of the atom's value: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
-    /// Cached flag, which is true if all variables in the atom have constant bounds. It is stored with the
-    /// epoch of the analyzer in which it was computed.
+    /// Cached flag, which is true if all variables in the atom have constant bounds. The flag is
+    /// stored with the epoch of the analyzer in which it was computed.
     pub(crate) is_numeric: Option<(u32, bool)>,
 }
 
@@ -75,7 +76,8 @@ impl Analyzer {
         self.atom(id).map(|atom| &atom.key)
     }
 
-    /// Returns the atom for a key and a data type. Creates the atom if it does not exist.
+    /// Returns the identifier of the atom with a key and a data type. Creates the atom if it does
+    /// not exist.
     pub(crate) fn intern(&mut self, key: Key, dtype: DType) -> Id {
         self.intern_with(key, dtype, None, None)
     }
@@ -114,13 +116,13 @@ impl Analyzer {
         id
     }
 
-    /// Returns the atom that consists of the variable `var`.
+    /// Returns the identifier of the atom for the variable `var`.
     pub(crate) fn var(&mut self, var: &Ref<Var>) -> Id {
         let key = Key::Var(var.as_object().as_handle().addr());
         self.intern_with(key, var.dtype, Some(var.clone().into_parent()), None)
     }
 
-    /// Returns true if a sum depends on the content of memory.
+    /// Returns true if a sum contains an atom for which [`Atom::is_data`] is true.
     pub(crate) fn is_data(&self, sum: &Linear) -> bool {
         sum.terms.iter().any(|(id, _)| self.atom(*id).is_some_and(|atom| atom.is_data))
     }
@@ -307,7 +309,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the operands of an atom, converted to sums.
+    /// Returns the operands of an atom as sums. Returns no operands for a variable or an opaque
+    /// expression.
     pub(crate) fn below(&self, id: Id) -> Vec<Linear> {
         match self.key(id) {
             Some(Key::FloorDiv(x, _) | Key::FloorMod(x, _) | Key::Cast(x, _) | Key::Sum(x)) => vec![x.clone()],
@@ -318,7 +321,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the expression whose address the key of an atom contains: see [`Atom::held`].
+    /// Returns the expression whose address the key of an atom contains, or `None` if the key
+    /// contains no such address.
     pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
         self.atom(id)?.held.as_ref()
     }

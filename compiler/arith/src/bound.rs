@@ -14,9 +14,9 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Infinite lower limit.
+    /// Value of `min` in a range without a lower limit.
     pub const NEG_INF: i64 = i64::MIN;
-    /// Infinite upper limit.
+    /// Value of `max` in a range without an upper limit.
     pub const POS_INF: i64 = i64::MAX;
     /// Range of all numbers.
     pub const ANY: Bound = Bound { min: Self::NEG_INF, max: Self::POS_INF };
@@ -94,8 +94,8 @@ impl Bound {
         self.mul(Bound::one(factor))
     }
 
-    /// Returns the range of the quotients of the numbers in this range, rounded down. The divisor is
-    /// positive.
+    /// Returns the range of the quotients of this range's numbers and `divisor`, rounded down.
+    /// `divisor` must be positive.
     pub(crate) fn floor_div(self, divisor: i64) -> Bound {
         let limit = |value: i64| {
             if value == Self::NEG_INF || value == Self::POS_INF { value } else { value.div_euclid(divisor) }
@@ -103,8 +103,8 @@ impl Bound {
         Bound { min: limit(self.min), max: limit(self.max) }
     }
 
-    /// Returns the range of the quotients of the numbers in this range, rounded towards zero. The divisor is
-    /// positive.
+    /// Returns the range of the quotients of this range's numbers and `divisor`, rounded towards
+    /// zero. `divisor` must be positive.
     pub(crate) fn trunc_div(self, divisor: i64) -> Bound {
         let limit =
             |value: i64| if value == Self::NEG_INF || value == Self::POS_INF { value } else { value / divisor };
@@ -120,7 +120,7 @@ impl Bound {
     }
 }
 
-/// Multiplies two limits. The product is infinite if it exceeds 64 bits.
+/// Multiplies two limits, which may be infinite. The product is infinite if it exceeds 64 bits.
 fn product(a: i64, b: i64) -> i64 {
     if a == 0 || b == 0 {
         return 0;

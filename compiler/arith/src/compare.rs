@@ -11,7 +11,8 @@ use crate::linear::{Id, Linear, gcd};
 use crate::{Analyzer, Undo};
 
 impl Analyzer {
-    /// Returns true if a condition is proved, false if it is refuted, and `None` otherwise.
+    /// Returns `Some(true)` if a condition is proved, `Some(false)` if it is refuted, and `None`
+    /// otherwise.
     pub(crate) fn decide(&mut self, condition: &Expr) -> Option<bool> {
         if condition.dtype.lanes() != 1 || !condition.dtype.is_bool() {
             return None;
@@ -61,8 +62,9 @@ impl Analyzer {
         known.or_else(|| self.is_known(condition))
     }
 
-    /// Returns the value that a condition is assumed to have, or `None` if no assumption about it is
-    /// recorded. Only assumptions about Boolean variables and their negations are recorded.
+    /// Returns the value that a condition is assumed to have, or `None` if no assumption about the
+    /// condition is recorded. Only assumptions about Boolean variables and their negations are
+    /// recorded.
     fn is_known(&self, condition: &Expr) -> Option<bool> {
         for truth in &self.truths {
             if truth.ptr_eq(condition) {
@@ -223,8 +225,9 @@ impl Analyzer {
     }
 }
 
-/// Splits a comparison of the sum `gap` with 0 into its two sides: for example, `a - b < 0` becomes `a < b`.
-/// Terms with negative factors move to the right-hand side. Returns `None` if no such split is found.
+/// Rewrites a comparison of the sum `gap` with 0 as a comparison of two sums: for example,
+/// `a - b < 0` becomes `a < b`. Terms with negative factors move to the right-hand side. Returns
+/// `None` if no such comparison is found.
 fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
     let common = gap.terms.iter().fold(0, |common, term| gcd(common, term.1));
     let mut gap = gap.clone();

@@ -13,8 +13,9 @@ use crate::{Analyzer, Bound};
 
 /// Maximum number of terms of an expanded product of two sums. Larger products are not expanded.
 const MAX_PRODUCTS: usize = 16;
-/// Maximum number of factors of an atom that is a product. The number of factors doubles whenever a value is
-/// multiplied by itself. A product with more factors becomes an atom with two operands instead.
+/// Maximum number of factors of an atom that is a product. A product with more factors becomes an
+/// atom with two operands instead. Without a limit, the number of factors would double whenever a
+/// value is multiplied by itself.
 const MAX_FACTORS: usize = 64;
 
 impl Analyzer {
@@ -104,7 +105,8 @@ impl Analyzer {
         Linear::atom(self.intern_with(Key::Opaque(address), expr.dtype, Some(held), None))
     }
 
-    /// Returns the linear combination that equals `a op b`.
+    /// Returns a sum that equals `a op b`. If no rule applies, the whole operation becomes a single
+    /// atom.
     pub(crate) fn binary(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Linear {
         let result = match op {
             BinaryOp::Add => a.plus(b, 1).map(|sum| self.tidied(sum)),
@@ -160,8 +162,8 @@ impl Analyzer {
         found
     }
 
-    /// Returns the product of two sums, or `None` if it has too many terms or factors, or if a number exceeds
-    /// 64 bits.
+    /// Returns the product of two sums. Returns `None` if the product has too many terms or
+    /// factors, or if a number exceeds 64 bits.
     pub(crate) fn times(&mut self, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         if a.is_constant() {
             return b.times(a.base);
@@ -195,8 +197,9 @@ impl Analyzer {
         }
     }
 
-    /// Returns the quotient of two sums, rounded towards zero, or the remainder, depending on `op`. Returns
-    /// `None` if the result depends on signs that are not known.
+    /// Returns the quotient of two sums, rounded towards zero, or the remainder of this division,
+    /// depending on `op`. Returns `None` if no rule applies, for example because the signs of the
+    /// operands are unknown.
     fn truncated(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         let (above, below) = (self.is_at_least_0(a), self.bound_of(a).max <= 0);
         let floor = |this: &mut Self, x: &Linear, divisor: i64| match op {

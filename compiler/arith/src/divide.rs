@@ -7,8 +7,8 @@ use crate::atom::Key;
 use crate::linear::{Id, Linear, gcd};
 
 impl Analyzer {
-    /// Returns the quotient of a sum, rounded down. Returns `None` if the divisor is 0, if a number exceeds 64 bits, or
-    /// if the dividend may overflow.
+    /// Returns the quotient of a sum and a constant, rounded down. Returns `None` if the divisor is
+    /// 0, if a number exceeds 64 bits, or if the dividend may overflow.
     pub(crate) fn floor_div(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         match divisor {
             0 | i64::MIN => return None,
@@ -60,8 +60,8 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// Returns the remainder of a sum, with the sign of the divisor. Returns `None` under the same conditions
-    /// as [`floor_div`](Self::floor_div).
+    /// Returns the remainder of the division of a sum by a constant, with the sign of the divisor.
+    /// Returns `None` under the same conditions as [`floor_div`](Self::floor_div).
     pub(crate) fn floor_mod(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         match divisor {
             0 | i64::MIN => return None,
@@ -141,7 +141,8 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&x, times)?.plus(&remainder, times.checked_neg()?)
     }
 
-    /// Returns an equal sum with fewer terms, by combining quotients and remainders of the same value.
+    /// Combines quotients and remainders of the same value in a sum, as long as this reduces the
+    /// number of terms.
     pub(crate) fn tidied(&mut self, mut sum: Linear) -> Linear {
         'again: loop {
             if sum.terms.len() < 2 {
@@ -163,8 +164,8 @@ impl Analyzer {
         }
     }
 
-    /// Rewrites `c * ((x // c) % m) + x % c` in a sum to `x % (c * m)`. The first of these two terms is at
-    /// index `place`.
+    /// Rewrites `c * ((x // c) % m) + x % c` in a sum to `x % (c * m)`. Returns `None` unless the
+    /// term at index `place` is the first of these two terms.
     fn joined(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorMod(quotient, turns)) = self.key(id) else { return None };
@@ -179,8 +180,9 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&all, times)?.plus(&low, times.checked_neg()?)
     }
 
-    /// Rewrites `(x // n) * n + x % n` in a sum to `x`, for a divisor `n` that is an atom. The first of these
-    /// two terms is at index `place`.
+    /// Rewrites `(x // n) * n + x % n` in a sum to `x`, for a positive divisor `n` that is an atom
+    /// or a product of atoms. Returns `None` unless the term at index `place` is the first of these
+    /// two terms.
     fn joined_symbolic(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         use anyfn_ir::expr::BinaryOp;
         let (id, factor) = *sum.terms.get(place)?;
@@ -306,7 +308,8 @@ impl Analyzer {
 }
 
 impl Linear {
-    /// Divides the factor of each term by `divisor`. The constant is left unchanged.
+    /// Divides the factor of each term by `divisor`, which must divide all factors. The constant is
+    /// left unchanged.
     fn divided_terms(mut self, divisor: i64) -> Linear {
         self.terms.iter_mut().for_each(|term| term.1 /= divisor);
         self
@@ -321,7 +324,8 @@ fn split(sum: &Linear, divisor: i64) -> (Terms, Terms) {
     sum.terms.iter().partition(|(_, factor)| factor % divisor == 0)
 }
 
-/// Returns a sum with the same remainder modulo `divisor`, but with smaller factors and a smaller constant.
+/// Returns a sum with the same remainder modulo `divisor`, whose factors and constant are reduced
+/// modulo `divisor`.
 fn reduced(sum: &Linear, divisor: i64) -> Linear {
     let terms = sum.terms.iter().map(|(id, factor)| (*id, factor % divisor));
     Linear { terms: terms.filter(|term| term.1 != 0).collect(), base: sum.base.rem_euclid(divisor) }

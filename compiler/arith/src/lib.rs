@@ -54,7 +54,7 @@ pub use crate::region::Span;
 pub struct Analyzer {
     /// All atoms (subexpressions that sums treat as unknowns), indexed by [`Id`].
     atoms: Vec<Atom>,
-    /// Index of each atom in `atoms`, by its key and data type.
+    /// Index of each atom in `atoms`, by the atom's key and data type.
     places: HashMap<(Key, DType), Id>,
     /// Ranges of the values of variables, as declared so far.
     domains: HashMap<Id, Domain>,
@@ -101,7 +101,7 @@ enum Undo {
     Truth,
 }
 
-/// Point to which an analyzer can be restored: see [`Analyzer::mark`].
+/// Saved state of an analyzer, created by [`Analyzer::mark`] and restored by [`Analyzer::restore`].
 #[derive(Clone, Copy)]
 pub struct Mark(usize);
 
@@ -179,14 +179,15 @@ impl Analyzer {
         self.forget();
     }
 
-    /// Marks the current state of the analyzer, to which [`restore`](Self::restore) can return.
+    /// Returns a mark for the current state of the analyzer, to which [`restore`](Self::restore)
+    /// can return.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.undo.len())
     }
 
-    /// Restores the state in which [`mark`](Self::mark) returned `mark`: removes everything that was declared
-    /// afterwards.
+    /// Restores the state that the analyzer had when [`mark`](Self::mark) returned `mark`. Removes
+    /// everything that was declared since then.
     pub fn restore(&mut self, mark: Mark) {
         if self.undo.len() > mark.0 {
             self.forget();

@@ -1,4 +1,5 @@
-//! Proofs that a sum, a linear combination of subexpressions, is zero or not negative.
+//! Proofs that two sums are equal, or that a sum is not negative. A sum is a linear combination of
+//! subexpressions.
 
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::visit::on_enough_stack;
@@ -30,7 +31,8 @@ impl Analyzer {
         result
     }
 
-    /// Returns true if it can be proved that two sums are equal, that is, that their difference is zero.
+    /// Returns true if two sums are proved to be equal, that is, if their difference is proved to
+    /// be zero.
     pub(crate) fn is_zero(&mut self, a: &Linear, b: &Linear) -> bool {
         let Some(gap) = a.minus(b) else { return false };
         let gap = self.tidied(gap);
@@ -113,8 +115,8 @@ impl Analyzer {
         found
     }
 
-    /// Returns the lower limit of a variable if `below` is true, or else its upper limit. Returns `None` if the limit
-    /// is a constant.
+    /// Returns the lower limit of a variable if `below` is true, or else its upper limit. Returns
+    /// `None` if the limit is a constant or is not known.
     fn limit(&self, id: Id, below: bool) -> Option<Linear> {
         let domain = self.domains.get(&id)?;
         let limit = if below { &domain.min } else { &domain.max };
@@ -215,7 +217,8 @@ impl Analyzer {
     }
 }
 
-/// Normalises a modular set: returns `step`, and `rest` reduced modulo `step`.
+/// Normalises a modular set: returns `step`, and `rest` reduced modulo `step`. If `step` is 0,
+/// leaves `rest` unchanged.
 fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }

@@ -63,9 +63,9 @@ impl Analyzer {
         self.hull(&parts, over)
     }
 
-    /// Decomposes an integer expression into a linear combination of variables and an expression that does
-    /// not depend on them. The factors are in the order of `vars`. Returns `None` if the expression does not
-    /// have this form.
+    /// Decomposes an integer expression into a linear combination of the variables `vars` and an
+    /// expression that does not depend on these variables. The factors are in the order of `vars`.
+    /// Returns `None` if the expression does not have this form.
     pub fn linear_parts(&mut self, expr: &Expr, vars: &[Ref<Var>]) -> Option<(Vec<i64>, Expr)> {
         if !expr.dtype.is_integer() || expr.dtype.lanes() != 1 {
             return None;
@@ -253,7 +253,8 @@ impl Analyzer {
         sum.terms.iter().any(|(id, _)| self.depends(*id, over))
     }
 
-    /// Returns true if the value of an atom depends on a variable that varies.
+    /// Returns true if the value of an atom may depend on a variable that varies, or on the content
+    /// of memory.
     fn depends(&self, id: Id, over: &mut Over) -> bool {
         if let Some(known) = over.known.get(&id) {
             return *known;
@@ -270,7 +271,8 @@ impl Analyzer {
         found
     }
 
-    /// Returns true if an expression contains a variable that varies, a memory access or a call.
+    /// Returns true if an expression contains a variable that varies, a memory access, a call or a
+    /// node of a foreign type.
     fn mentions(&self, expr: &Expr, over: &Over) -> bool {
         struct Find<'a>(&'a Analyzer, &'a Over, bool, HashSet<usize>);
         impl Visitor for Find<'_> {

@@ -118,8 +118,9 @@ impl Analyzer {
         }
     }
 
-    /// Returns true if evaluating an expression may have side effects, because it calls a function that is
-    /// not known to be pure. Reductions and nodes of foreign types are assumed to have side effects.
+    /// Returns true if evaluating an expression may have side effects, because the expression calls
+    /// a function that is not known to be pure. Reductions and nodes of foreign types are assumed
+    /// to have side effects.
     pub fn has_effect(&mut self, expr: &Expr) -> bool {
         match ExprKind::of(expr) {
             ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {
@@ -157,7 +158,8 @@ impl Analyzer {
     }
 }
 
-/// Returns the cheaper of two expressions that have the same value. Returns `old` if both have the same structure.
+/// Returns `new`, unless it is more expensive than `old` or has the same structure. Both
+/// expressions must have the same value.
 pub(crate) fn cheaper(old: &Expr, new: Expr) -> Expr {
     if cost(&new) > cost(old) || is_same(&new, old) { old.clone() } else { new }
 }

@@ -62,8 +62,8 @@ fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     })
 }
 
-/// Returns the value of an expression, or `None` if it divides by 0 or computes a value that does not fit its
-/// type.
+/// Returns the value of an expression, or `None` if the evaluation divides by 0 or computes a value
+/// that does not fit its type.
 fn value(expr: &Expr, values: &Values) -> Option<i64> {
     let of = |expr: &Expr| value(expr, values);
     let result = match ExprKind::of(expr) {

@@ -1,11 +1,11 @@
-//! Cost of expressions and statements.
+//! Estimates of the cost of expressions and statements.
 
 use anyfn_ir::ExprKind;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::Visitor;
 
-/// Cost of a call of a mathematical function, in simple operations for each lane of a vector.
+/// Cost of a call of a function, in simple operations per lane of a vector.
 const CALL: i64 = 16;
 const DIVISION: i64 = 4;
 
@@ -38,14 +38,16 @@ impl Visitor for Cost {
     }
 }
 
-/// Returns the cost of an expression in simple operations. Loads are not counted.
+/// Returns the cost of an expression in simple operations. Loads and the computation of their
+/// indices are not counted.
 pub(crate) fn of_expr(expr: &Expr) -> i64 {
     let mut cost = Cost::default();
     cost.expr(expr);
     cost.operations
 }
 
-/// Returns the cost of a statement in simple operations. A load costs one operation.
+/// Returns the cost of a statement in simple operations. A load costs one operation, and the
+/// computation of its indices is not counted.
 pub(crate) fn of_stmt(stmt: &Stmt) -> i64 {
     let mut cost = Cost::default();
     cost.stmt(stmt);

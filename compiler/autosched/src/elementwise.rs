@@ -18,7 +18,8 @@ const STREAMED: i64 = 32 << 20;
 /// Edge length of the square tiles of a transposition.
 const SQUARE: i64 = 32;
 
-/// Vectorizes the last axis of a stage and, if `is_large` is true, distributes the other axes over threads.
+/// Schedules a stage: vectorizes its last axis or, for a transposition, splits it into square
+/// tiles. If `is_large` is true, also distributes the outer loops over threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let mut loops = schedule.get_loops(&stage.name)?;
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
@@ -43,8 +44,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Re
     Ok(())
 }
 
-/// Vectorizes the last loop of a stage where this is profitable. `loops` contains the current loop of each
-/// axis, or `None` if the loop also contains other stages.
+/// Vectorizes the last loop of a stage where this is profitable. For each axis, `loops` contains
+/// the current loop, or `None` if that loop also contains other stages.
 pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Var>>]) -> Result<()> {
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
     match &loops[last] {
@@ -55,7 +56,7 @@ pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Va
     }
 }
 
-/// Returns true if a stage is a transposition, which is computed in square tiles.
+/// Returns true if a stage is a transposition that should be computed in square tiles.
 pub(crate) fn is_across(stage: &Stage) -> bool {
     across(stage).is_some()
 }
@@ -81,8 +82,8 @@ pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()>
     }
 }
 
-/// Returns true if all accesses of a stage are contiguous along the loop with index `place`. Reads of the
-/// same element in all iterations are also accepted.
+/// Returns true if all accesses of a stage are contiguous along the loop with index `place`.
+/// Repeated reads of the same element are also accepted.
 fn is_beside(stage: &Stage, place: usize) -> bool {
     stage.accesses(place).iter().all(|access| match access.stride {
         Stride::Next => true,
@@ -91,9 +92,10 @@ fn is_beside(stage: &Stage, place: usize) -> bool {
     })
 }
 
-/// Returns the index of the loop of a transposition that reads contiguous elements. In a transposition, the
-/// last loop writes contiguous elements but reads elements that are not contiguous. Returns `None` for other
-/// stages.
+/// Returns the index of the loop along which a transposition reads contiguous elements. Along its
+/// last loop, a transposition writes contiguous elements but reads elements that are not
+/// contiguous. Returns `None` for other stages, and for transpositions that are too small for
+/// tiles.
 fn across(stage: &Stage) -> Option<usize> {
     let last = stage.loops.len().checked_sub(1)?;
     let accesses = stage.accesses(last);

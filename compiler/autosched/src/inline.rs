@@ -12,12 +12,13 @@ use anyfn_schedule::Schedule;
 use crate::cost;
 use crate::stage::{Readers, Stage, stages};
 
-/// Maximum cost, in simple operations, of a stage that is inlined even if its results are then computed
-/// repeatedly.
+/// Maximum cost, in simple operations, of a stage that is inlined although its results are then
+/// computed repeatedly.
 const CHEAP: i64 = 4;
-/// Maximum number of uses of a stage that is inlined even if its results are then computed repeatedly.
+/// Maximum number of reads of a stage's results if the stage is inlined although its results are
+/// then computed repeatedly.
 const MOST_USES: usize = 4;
-/// Maximum cost, in simple operations, of a stage into which another one is inlined.
+/// Maximum cost, in simple operations, of a stage after another stage is inlined into it.
 const LARGEST: i64 = 200;
 
 /// Inlines stages into the stages that use their results, one after the other, where this is profitable.
@@ -63,8 +64,8 @@ fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     largest + operations <= LARGEST && (is_once || (operations <= CHEAP && found <= MOST_USES))
 }
 
-/// Returns the store of a stage that computes each element independently. Returns `None` unless the indices of the
-/// store are distinct axes.
+/// Returns the store of a stage. Returns `None` if the stage does not compute each element
+/// independently, or if the indices of the store are not distinct axes.
 fn elementwise(stage: &Stage) -> Option<&BufferStore> {
     let block = stage.block();
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else { return None };

@@ -44,9 +44,9 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     Ok(schedule)
 }
 
-/// Completes a schedule for a target: applies the default schedule to the stages that no step has been applied to,
-/// directly or by one of their loops. All other stages remain as they are. Stages that a step has added, such as
-/// `cache_write`, are not inlined.
+/// Completes a schedule for a target: applies the default schedule to the stages that no step has
+/// been applied to, directly or through one of their loops. All other stages remain as they are.
+/// Stages that a step such as `cache_write` has added are not inlined.
 ///
 /// A step of the default schedule that is refused is left out, without an error.
 ///
@@ -62,8 +62,8 @@ pub fn finish(schedule: &Schedule, target: &Target) -> Result<()> {
     schedule.assign(&rest, num_steps)
 }
 
-/// Returns the names of the costly stages that the default schedule would still change. This is intended for functions
-/// that were scheduled by hand.
+/// Returns the names of the costly stages that the default schedule would still change in a
+/// function that was scheduled by hand.
 ///
 /// # Errors
 /// Returns `ValueError` if several blocks of the function have the same name.
@@ -172,7 +172,8 @@ fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result
     }
 }
 
-/// Applies several steps to a schedule. If a step fails, leaves the schedule unchanged and returns false.
+/// Applies several steps to a schedule and returns true. If a step fails, leaves the schedule
+/// unchanged and returns false.
 fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) -> Result<()>) -> bool {
     let trial = schedule.copy();
     match steps(&trial) {

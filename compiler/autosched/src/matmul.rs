@@ -66,16 +66,16 @@ impl Factor {
     }
 }
 
-/// Numbers of rows and columns of a tile: a block of results that are computed together in registers.
+/// Size of a tile, which is a block of results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// Returns a tile whose results fit into registers, together with the parts of the factors that they
-    /// require. Of these tiles, one that needs little padding is preferred, and then the largest. Returns
-    /// `None` if the vectors of the target have no more than one lane.
+    /// Returns a tile whose results fit into registers, together with the parts of the factors that
+    /// the results require. Of these tiles, one that needs little padding is preferred, and then
+    /// the largest. Returns `None` if the vectors of the target have no more than one lane.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let (most, wide) = match target.vector_bytes {
@@ -101,9 +101,9 @@ impl Tile {
 }
 
 impl Product {
-    /// Returns the size, in row tiles, of the parts into which the left factor is divided so that a part
-    /// stays in the cache. Returns `None` if the factor is not divided. The parts have equal sizes and, if
-    /// possible, can be distributed evenly over threads.
+    /// Returns the size, in row tiles, of the parts into which the left factor is divided so that a
+    /// part stays in the cache. Returns `None` if the factor is not divided. All parts have the
+    /// same size and, if possible, can be distributed evenly over threads.
     fn part(&self, stage: &Stage, is_large: bool) -> Option<i64> {
         let bits = i64::from(self.left.buffer.dtype.0.bits);
         let panel = (self.tile.rows * stage.extent(self.depth) * bits / 8).max(1);
@@ -181,8 +181,8 @@ pub(crate) fn factors<'a>(
     if is_own { Some((element(&product.a)?, element(&product.b)?)) } else { None }
 }
 
-/// Returns the load if an expression is a load or the conversion of a load to another data type. Otherwise,
-/// returns `None`.
+/// Returns the load if an expression is a load, or a load that is converted to another data type.
+/// Otherwise, returns `None`.
 fn element(expr: &Expr) -> Option<&BufferLoad> {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(node) => Some(node),
@@ -314,8 +314,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     Ok(())
 }
 
-/// Stage that uses the results of a product: either a stage that reads each result once, in loops over the
-/// same axes, or a new stage that copies the results.
+/// Stage that uses the results of a product. It is either a stage that reads each result once, in
+/// loops over the same axes, or a new stage that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
     /// For each loop of the stage that uses the matrix product, the index of the product's loop over the same
@@ -363,9 +363,9 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     Ok(places.map(|places| User { name: user.name.clone(), places }))
 }
 
-/// Adds a stage that copies a factor of a matrix product into panels, in the order in which tiles read it.
-/// For each index of the reduction axis, a panel contains the rows or columns of the factor that one tile
-/// needs. Returns the name of the stage.
+/// Adds a stage that copies a factor of a matrix product into panels, in the order in which tiles
+/// read the factor. For each index of the reduction axis, a panel contains the rows or columns of
+/// the factor that one tile needs. Returns the name of the stage.
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));
@@ -394,7 +394,8 @@ fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     Ok(copy)
 }
 
-/// Vectorizes the innermost loop of the block `name`, which copies a buffer, and returns all its loops.
+/// Vectorizes the innermost loop of the block `name`, which copies a buffer. Returns all loops of
+/// the block.
 fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     let loops = schedule.get_loops(name)?;
     if let Some(last) = loops.last() {
@@ -403,7 +404,7 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// Returns a current loop around the block `name`: the innermost one that runs over the axis of the original
+/// Returns the innermost loop around the block `name` that runs over the same axis as the original
 /// loop with index `place` of `stage`.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
@@ -416,8 +417,8 @@ pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: us
     }
 }
 
-/// Returns the loop at position `from_last` around the initialisation block `name`, counted from the
-/// innermost loop, which has position 0.
+/// Returns a loop around the initialisation block `name`. `from_last` is the position of the loop,
+/// counted from the innermost loop, which has position 0.
 pub(crate) fn init_loop(schedule: &Schedule, name: &str, from_last: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     match found.loops.iter().rev().nth(from_last) {

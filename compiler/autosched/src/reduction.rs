@@ -10,24 +10,25 @@ use crate::stage::{PARALLEL_WORK, Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 16;
-/// Number of adjacent results that are updated together in the reduction loops. They stay in the L1 cache.
+/// Number of adjacent results that are updated together in the reduction loops, so that the results
+/// stay in the L1 cache.
 const PIECE: i64 = 1024;
 /// Number of tasks that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Maximum number of partial results of one result, if a reduction has at most `PARTS` results. If it has
-/// more, the maximum is `PARTS_EACH`.
+/// Maximum number of partial results for each result of a reduction that has at most `PARTS`
+/// results. For a reduction with more results, the maximum is `PARTS_EACH`.
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
-/// Makes the loop that is vectorized the innermost one. If `is_large` is true, also distributes the
-/// iterations of the loops over results among threads.
+/// Schedules a reduction: makes a suitable loop the innermost one and vectorizes it. If `is_large`
+/// is true, also distributes the iterations of the loops over results among threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)
 }
 
-/// Schedules the current loops of a stage as [`schedule`] does. `loops` contains the current loop of each
-/// axis, or `None` if the loop also contains other stages.
+/// Schedules the current loops of a stage as [`schedule`] does. For each axis, `loops` contains the
+/// current loop, or `None` if that loop also contains other stages.
 pub(crate) fn arrange(
     schedule: &Schedule,
     stage: &Stage,
@@ -107,7 +108,8 @@ fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
-/// Returns true if a stage is a sum, product, minimum or maximum, whose values may be combined in any order.
+/// Returns true if a stage is a sum, product, minimum or maximum, so that its values may be
+/// combined in any order.
 fn is_simple(stage: &Stage) -> bool {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return false };
     matches!(

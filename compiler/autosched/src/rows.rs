@@ -17,7 +17,8 @@ use crate::{elementwise, reduction};
 
 /// Number of rows that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Minimum number of iterations per row for vectorizing within a row. With fewer, vectorizing across rows is faster.
+/// Minimum number of iterations per row for which the loops within a row are vectorized. With fewer
+/// iterations, vectorizing across rows is faster.
 const FEWEST: i64 = 64;
 /// Maximum size in bytes of all intermediate results of a row. Larger results would not stay in the cache.
 const MOST: i64 = 256 << 10;
@@ -112,7 +113,8 @@ struct Output<'a> {
     reads: &'a Reads,
 }
 
-/// Returns the result of a stage, or `None` if the function's caller may read it or if it is never read.
+/// Returns the result of a stage. Returns `None` if the result is never read, if the function's
+/// caller may read it, or if its indices are not axes alone.
 fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
     let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
@@ -169,7 +171,7 @@ fn rows_of(
     rows.filter(|_| uses == output.reads.count)
 }
 
-/// Moves the other stages into the last stage's loops over rows, and schedules all of them.
+/// Moves the other stages into the last stage's loops over rows, and schedules all stages.
 pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
     let loops = schedule.get_loops(&rows.last.name)?;
     let Some(row) = loops.get(rows.count - 1) else {
@@ -192,8 +194,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules those loops of a stage that run within one row. `rows` contains the indices of the other loops.
-/// `at` maps the index of an original loop to the variable of the current loop.
+/// Schedules those loops of a stage that run within one row. `rows` contains the indices of the
+/// loops over rows. `at` maps the index of an original loop to the variable of the current loop.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

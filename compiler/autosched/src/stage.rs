@@ -21,7 +21,7 @@ use crate::cost;
 /// takes less time than starting the threads.
 pub(crate) const PARALLEL_WORK: i64 = 1 << 16;
 
-/// Assumed trip count of a loop whose trip count is not a constant.
+/// Trip count that is assumed for a loop whose trip count is not a constant.
 const UNKNOWN: i64 = 256;
 
 /// Maximum trip count of a loop that is tiled. The limit prevents overflow when tile sizes are computed. A
@@ -99,8 +99,8 @@ impl Stage {
         (0..self.loops.len()).filter(|place| self.kind(*place) == kind).collect()
     }
 
-    /// Returns the trip count of the stage's loop with index `place`, or an assumed one if it is not a
-    /// constant.
+    /// Returns the trip count of the stage's loop with index `place`. If the trip count is not a
+    /// constant, returns an assumed one.
     pub(crate) fn extent(&self, place: usize) -> i64 {
         self.known_extent(place).unwrap_or(UNKNOWN)
     }
@@ -137,8 +137,8 @@ impl Stage {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// Returns the index of an axis in the block's list of axes: the axis over which the loop with index
-    /// `place` runs.
+    /// Returns the position, in the block's list of axes, of the axis over which the loop with
+    /// index `place` runs.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;
         self.block().iter_vars.iter().position(|known| known.ptr_eq(axis))
@@ -156,7 +156,7 @@ impl Stage {
         is_int(&self.realize.predicate, 1)
     }
 
-    /// Returns the indices of each load of a buffer in the stage's block.
+    /// Returns the indices of each load from a buffer in the stage's block.
     pub(crate) fn loads_of(&self, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
         loads_of(&self.block().body, buffer)
     }
@@ -170,7 +170,7 @@ impl Stage {
     }
 }
 
-/// Returns the indices of each load of a buffer in a statement.
+/// Returns the indices of each load from a buffer in a statement.
 pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
     let mut found = Vec::new();
     loads(stmt, |load| {
@@ -181,7 +181,7 @@ pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
     found
 }
 
-/// Calls `each` with each load of a statement.
+/// Calls `each` for each load from a buffer in a statement.
 fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     struct Loads<F>(F);
     impl<F: FnMut(&BufferLoad)> Visitor for Loads<F> {
@@ -195,8 +195,8 @@ fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     Loads(each).stmt(stmt);
 }
 
-/// Reads of each buffer that the function allocates, by the address of the buffer's data variable. They are
-/// collected in a single traversal of the function.
+/// Reads of each buffer that the function allocates, by the address of the buffer's data variable.
+/// The reads are collected in a single traversal of the function.
 pub(crate) struct Readers(HashMap<usize, Reads>);
 
 /// Reads of one buffer.
@@ -204,8 +204,8 @@ pub(crate) struct Readers(HashMap<usize, Reads>);
 pub(crate) struct Reads {
     /// Number of reads of the buffer in the whole function, by stages and by other statements.
     pub(crate) count: usize,
-    /// Indices of the stages that read the buffer. Each is paired with the indices of all elements that the
-    /// stage reads.
+    /// Stages that read the buffer, by index. Each is paired with the buffer indices of all its
+    /// reads.
     pub(crate) stages: Vec<(usize, Vec<Array<Expr>>)>,
 }
 
@@ -241,7 +241,7 @@ fn memory(buffer: &Buffer) -> usize {
     buffer.data.as_object().as_handle().addr()
 }
 
-/// Read or write of a buffer, with its stride along an axis.
+/// Access that reads or writes a buffer, with its stride along an axis.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,
@@ -292,8 +292,8 @@ impl Visitor for Accesses<'_> {
     }
 }
 
-/// Returns true if a block contains more than simple statements: other blocks, loops, or calls of functions
-/// that are not mathematical.
+/// Returns true if a block contains anything except simple statements, such as other blocks, loops,
+/// or calls of packed or C functions.
 fn is_more(block: &Block) -> bool {
     struct Blocks(bool);
     impl Visitor for Blocks {

@@ -53,7 +53,7 @@ pub(crate) struct Products {
     tile: Tile,
 }
 
-/// Size of a tile: a block of results that are computed together in registers.
+/// Size of a tile, which is a block of results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
@@ -142,9 +142,9 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// Returns the index of a loop over an axis that only `image` uses, the index of a loop over an axis that only
-/// `weights` uses, and the two loads. Returns `None` if there are no such loops: the loads are then not the weights
-/// and the image of a sum of products.
+/// Returns the index of a loop over an axis that only `image` uses, the index of a loop over an
+/// axis that only `weights` uses, and the two loads. Returns `None` if such loops do not exist,
+/// that is, if the loads are not the weights and the image of a sum of products.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,
@@ -165,8 +165,8 @@ fn axes<'a>(
     Some((row, column, weights, image))
 }
 
-/// Returns the amount by which an expression increases when a variable increases by one, or `None` if the
-/// amount is not a constant.
+/// Returns the amount by which an expression increases when a variable increases by one, or `None`
+/// if this amount is not a known constant.
 fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     if is_var(expr, var) {
         return Some(1);

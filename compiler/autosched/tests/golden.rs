@@ -46,7 +46,7 @@ fn transpose(n: i32) -> Result<Ref<PrimFunc>> {
     prim_func("transpose", &[&a, &b])
 }
 
-/// Returns a function that sums the columns of a matrix.
+/// Returns a function that computes the sum of each column of a matrix.
 fn columns(n: i32) -> Result<Ref<PrimFunc>> {
     let a = placeholder([n, 64], DType::FLOAT32, "A")?;
     let k = axis("k", 0, n)?;
@@ -96,7 +96,8 @@ fn convolution() -> Result<Ref<PrimFunc>> {
     prim_func("convolution", &[&image, &weight, &out])
 }
 
-/// Returns all sample functions with their names. They are large enough to benefit from threads.
+/// Returns all sample functions with their names. The functions have enough work to benefit from
+/// threads.
 fn samples() -> Result<Vec<(&'static str, Ref<PrimFunc>)>> {
     Ok(vec![
         ("elementwise", elementwise(1 << 20)?),
@@ -118,7 +119,8 @@ fn scheduled_text(func: &Ref<PrimFunc>, num_cores: i64) -> Result<String> {
     Ok(text(&default_schedule(func, &target(num_cores))?.func()?))
 }
 
-/// Checks that the function `ffi.MakeObjectFromPackedArgs`, which schedules call, is registered.
+/// Checks that the function `ffi.MakeObjectFromPackedArgs` is registered, because schedules call
+/// it.
 fn start() -> Result<()> {
     anyfn::registry::get("ffi.MakeObjectFromPackedArgs").map(drop)
 }

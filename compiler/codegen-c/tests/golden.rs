@@ -110,11 +110,12 @@ def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
 /// Vector size in bytes of those test targets that have vectors.
 const VECTOR: i64 = 32;
 
-/// Source that the host dialect includes before functions that make calls. Golden files contain a reference
-/// to it instead of a copy.
+/// Source that the host dialect includes before functions that make calls. Golden files contain a
+/// comment in place of this source.
 const INCLUDED: &str = include_str!("../src/host/packed.c");
 
-/// Returns a target of the kind `kind`. Its processor is arbitrary, because code generators do not use it.
+/// Returns a target of the kind `kind`. The processor of the target is arbitrary, because code
+/// generators do not use it.
 fn target(kind: &str, vector_bytes: i64) -> Target {
     Target {
         kind: kind.into(),
@@ -165,7 +166,8 @@ fn functions_in_each_dialect() -> Result<()> {
     Ok(())
 }
 
-/// Returns the error that occurs when source is generated for a null target.
+/// Returns the error that occurs when source is generated for a null target from the functions in
+/// `text`.
 fn refused(text: &str) -> Error {
     functions(text, &target("null", 0)).expect_err(text)
 }

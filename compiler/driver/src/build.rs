@@ -56,7 +56,7 @@ impl Buildable for [Ref<PrimFunc>] {
 /// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// Target for which the module is built. By default, it is the target of the module.
+    /// Target for which the module is built. The default is the target of the module.
     pub target: Option<Ref<Target>>,
     /// Passes that lower the module. The default is the default pipeline.
     pub pipeline: Option<Ref<Pipeline>>,
@@ -134,7 +134,7 @@ pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>)
     build_with(what, &BuildOptions { pipeline: pipeline.cloned(), ..BuildOptions::default() })
 }
 
-/// Compiles functions for their target and loads them.
+/// Compiles functions as specified by `options`, and loads the resulting module.
 ///
 /// If the cache contains a library that the same compiler made from the same source with the same arguments,
 /// that library is used. The environment variable `ANYFN_CACHE_DIR` specifies the folder of the cache. A
@@ -241,7 +241,8 @@ fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>)
     })
 }
 
-/// Returns the names of the first functions of a module, for use in messages.
+/// Returns the names of the first three functions of a module and the number of further functions,
+/// for use in messages.
 fn names(module: &IRModule) -> String {
     let mut names: Vec<String> = module.functions.iter().map(|(name, _)| format!("`{name}`")).collect();
     names.sort();
@@ -265,8 +266,8 @@ pub fn source_of_built(module: &Module) -> Result<Option<String>> {
     if is_ours { read().map(Some) } else { Ok(None) }
 }
 
-/// Writes a module that was built in this process: its C source (`f.c`), an object file (`f.o`), or the library
-/// (`f.so`).
+/// Writes a module that was built in this process. The extension of the path selects C source
+/// (`f.c`), an object file (`f.o`), or a library (`f.so`).
 ///
 /// # Errors
 /// Returns `ValueError` for another extension, or for a module that was not built in this process. Returns the error of

@@ -23,7 +23,8 @@ use tempfile::TempDir;
 use crate::compile::io_error;
 use crate::identity::build_id;
 
-/// Cache of compiled libraries and generated sources: its folder and size limit.
+/// On-disk cache of compiled libraries and generated sources, described by its folder and its size
+/// limit.
 pub(crate) struct Cache {
     folder: PathBuf,
     most_bytes: u64,
@@ -34,9 +35,9 @@ pub(crate) const LIBRARY: &str = "module.so";
 /// File name of the source in the folder of a cache entry.
 pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
-/// Name of the folder that contains the generated sources of modules.
+/// Name of the subfolder of the cache that contains the sources generated from modules.
 const SOURCES: &str = "sources";
-/// Prefix of the file names of cache entries and sources while they are being written.
+/// Prefix of the temporary name under which a cache entry or a cached source is written.
 const PARTIAL: &str = "partial-";
 const MOST_BYTES: u64 = 512 << 20;
 /// Age at which an incomplete cache entry is considered abandoned.
@@ -44,7 +45,8 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Cache {
     /// Opens the compilation cache of the current user. Returns `None` if the cache is disabled by
-    /// `ANYFN_CACHE=off`, or if other users have access to its folder.
+    /// `ANYFN_CACHE=off`, if the cache folder cannot be determined or created, or if other users
+    /// have access to the folder.
     pub(crate) fn open() -> Option<Cache> {
         match std::env::var_os("ANYFN_CACHE").as_ref().map(|value| value.to_string_lossy()).as_deref() {
             Some("off" | "0") => return None,
@@ -78,8 +80,9 @@ impl Cache {
         self.folder.join(format!("{a:016x}{b:016x}"))
     }
 
-    /// Returns the path of the cached library that the compiler with the identity `compiler` made from
-    /// `source`, if the library exists.
+    /// Returns the path of the cached library that the compiler with the identity `compiler` made
+    /// from `source`. Returns `None` if no such library is cached, or if its cache entry is
+    /// damaged.
     pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
         let entry = self.entry(compiler, source);
         let mut file = File::open(entry.join(ABOUT)).ok()?;
@@ -94,8 +97,9 @@ impl Cache {
         Some(library)
     }
 
-    /// Returns the path of the file that caches the source of a serialised module. Also returns the header that
-    /// precedes the source in that file.
+    /// Returns the path of the file that caches the source generated from a serialised module, and
+    /// the header that precedes the source in that file. Returns `None` if this build of the
+    /// compiler has no build ID.
     fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
         let build = build_id()?;
         let (a, b) =
@@ -104,8 +108,8 @@ impl Cache {
         Some((self.folder.join(SOURCES).join(format!("{a:016x}{b:016x}")), head))
     }
 
-    /// Returns the cached source that this build of the compiler generated from a serialised module, if it
-    /// exists.
+    /// Returns the cached source that this build of the compiler generated from a serialised
+    /// module. Returns `None` if no such source is cached, or if the file is damaged.
     pub(crate) fn source(&self, module: &str) -> Option<String> {
         let (path, head) = self.source_of(module)?;
         let mut file = File::open(path).ok()?;
@@ -120,7 +124,8 @@ impl Cache {
         Some(source)
     }
 
-    /// Stores the source of a serialised module. Errors are ignored: the source is generated again when it is needed.
+    /// Caches the source that was generated from a serialised module. Errors are ignored, since the
+    /// source can be generated again.
     pub(crate) fn keep_source(&self, module: &str, source: &str) {
         let Some((path, head)) = self.source_of(module) else { return };
         let write = || -> std::io::Result<()> {
@@ -135,9 +140,9 @@ impl Cache {
         let _ = write();
     }
 
-    /// Creates an entry for a library that was compiled in another folder. Returns the path of the library in
-    /// the entry. If that fails, for example because the disk is full, prints a warning once and returns
-    /// `None`.
+    /// Copies a library that was compiled in another folder into a new cache entry. Returns the
+    /// path of the copy. If the entry cannot be created, for example because the disk is full,
+    /// prints a warning once and returns `None`.
     pub(crate) fn keep(&self, compiler: &str, source: &str, library: &Path) -> Option<PathBuf> {
         let kept = self.try_keep(compiler, source, library);
         kept.map_err(|error| warn_once(&self.folder, &error.to_string())).ok()
@@ -165,16 +170,17 @@ impl Cache {
         Ok(entry.join(LIBRARY))
     }
 
-    /// Removes the cache entry that contains a library.
+    /// Removes the cache entry to which the file `library` belongs.
     pub(crate) fn remove(&self, library: &Path) {
         if let Some(entry) = library.parent() {
             let _ = fs::remove_dir_all(entry);
         }
     }
 
-    /// Removes unfinished entries that were abandoned. While the cache exceeds its size limit, also removes the
-    /// least recently used entries. The function is called for each new entry. If the limit is the default,
-    /// only the first call of a process and every 16th call after it have an effect.
+    /// Removes unfinished entries that are older than [`ABANDONED`]. While the cache exceeds its
+    /// size limit, also removes the least recently used entries. The function is called for each
+    /// new entry. With the default size limit, only the first call in a process and every 16th call
+    /// after it have an effect.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -220,7 +226,9 @@ fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Records the use of a file in its modification time. The least recently used entries are removed first.
+/// Updates the modification time of a file if that time is more than an hour ago. The modification
+/// time records the last use of a cache entry, and the least recently used entries are removed
+/// first.
 fn is_used(file: &File) {
     let changed = file.metadata().and_then(|data| data.modified());
     if changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
@@ -251,9 +259,9 @@ fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Creates the cache folder if it does not exist. Returns an error with the reason if other users have access
-/// to the folder. Such a folder must not be used, because those users could replace a cached library with their
-/// own code.
+/// Creates the cache folder if it does not exist, and checks that no other user has access to it.
+/// Returns the reason if this fails. A folder that other users can access must not be used, because
+/// those users could replace a cached library with their own code.
 fn private(folder: &Path) -> Result<(), String> {
     let data = match fs::symlink_metadata(folder) {
         Ok(data) => data,

@@ -15,8 +15,9 @@ use anyfn_ir::target::Target;
 
 use crate::target::{cpu_options, no_compiler, processor, words};
 
-/// Options of the C compiler, all of which GCC and Clang accept. They allow a product and a sum to be contracted
-/// to a fused multiply-add, which `-std` alone would disable.
+/// Options with which the C compiler compiles every source. GCC and Clang accept all of them.
+/// `-ffp-contract=fast` allows a product and a sum to be contracted to a fused multiply-add, which
+/// `-std` alone would disable.
 const OPTIONS: &[&str] =
     &["-O3", "-std=c11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
@@ -31,16 +32,16 @@ pub(crate) enum Form {
 
 /// C compiler of a target.
 pub(crate) struct Compiler {
-    /// Command line of the compiler as the target specifies it.
+    /// Command line of the compiler, as specified by the target.
     pub(crate) cc: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// Description of the compiler's inputs other than the source: its executable file, its arguments, and
-    /// the processor.
+    /// Description of everything but the source that determines the output of the compiler: the
+    /// executable file, the arguments, and the processor.
     pub(crate) identity: String,
 }
 
-/// Progress reports during a long compilation.
+/// Settings for progress reports during a long compilation.
 pub(crate) struct Progress<'a> {
     /// Description of the code that is compiled, for messages.
     pub(crate) what: &'a str,
@@ -146,7 +147,7 @@ impl Compiler {
     }
 }
 
-/// Returns the output of a compiler for use in a message, truncated to 16 KiB.
+/// Reads the output of a compiler from the file `log`, truncated to 16 KiB for use in a message.
 fn printed(log: &Path) -> String {
     const MOST: u64 = 16 << 10;
     let mut text = Vec::new();
@@ -198,8 +199,8 @@ fn wait<T>(
     }
 }
 
-/// Finds an executable file by its name or path. Returns its path, and a description that distinguishes it from
-/// other versions of the file by its size and modification time.
+/// Finds an executable file by its name or path. Returns the path, and a description with the size
+/// and modification time of the file. The description distinguishes different versions of the file.
 fn find(name: &str) -> Option<(PathBuf, String)> {
     let about = |path: &Path| {
         let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;

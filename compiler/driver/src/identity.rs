@@ -1,11 +1,13 @@
-//! Identity of this build of the compiler: the build ID of the library or executable that contains it.
+//! Identity of this build of the compiler: the build ID of the library or executable that contains
+//! the compiler.
 
 use std::sync::OnceLock;
 
 static FOUND: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the build ID of the library or executable that contains this code, or `None` if the file has no
-/// build ID. The linker writes the build ID, which changes whenever the code changes.
+/// Returns the build ID of the library or executable that contains this code. Returns `None` if the
+/// file has no build ID, and on all systems other than 64-bit Linux. The linker writes the build
+/// ID, which changes whenever the code changes.
 pub(crate) fn build_id() -> Option<&'static str> {
     FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
 }

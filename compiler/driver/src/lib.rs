@@ -1,4 +1,4 @@
-//! Compiler driver: compiles functions of the tensor IR to modules that can be called.
+//! Compiler driver: compiles functions of the tensor IR to modules whose functions can be called.
 
 #[cfg(test)]
 extern crate anyfn_host as _;

@@ -7,9 +7,9 @@ use anyfn_passes::{Pipeline, verify_module};
 
 use crate::{default_pipeline, target};
 
-/// Lowers the functions of a module to the form that code generators accept. The passes are those of `pipeline`
-/// or of the [default pipeline](default_pipeline). The default pipeline first schedules the functions that are
-/// not scheduled yet.
+/// Lowers the functions of a module to the form that code generators accept. Applies the passes of
+/// `pipeline`, or those of the [default pipeline](default_pipeline) if `pipeline` is `None`. The
+/// default pipeline first schedules the functions that are not scheduled yet.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after
@@ -25,9 +25,10 @@ pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     Ok(lowered)
 }
 
-/// Returns notes about the functions of a module: for each function that was scheduled by hand, the costly blocks
-/// that were left unscheduled and that the default schedule would change. The notes are sorted. Functions that cannot be
-/// scheduled, such as those with several blocks of the same name, are omitted.
+/// Returns notes about costly blocks that manual schedules left unscheduled. Each note names a
+/// function that was scheduled by hand, and those of its blocks that the default schedule would
+/// change. The notes are sorted. Functions that cannot be scheduled, such as those with several
+/// blocks of the same name, are omitted.
 ///
 /// # Errors
 /// Returns the error of [`anyfn_passes::verify`] for an invalid function, or the error of an invalid target.

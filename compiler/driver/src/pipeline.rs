@@ -7,10 +7,12 @@ use anyfn_passes::{Pass, Pipeline, Position, native};
 
 use crate::target;
 
-/// Function that implements a pass for a target: it receives a function of the IR and returns the transformed one.
+/// Function that implements a scheduling pass. It receives a primitive function and the target, and
+/// returns the transformed function.
 type Schedule = fn(&Ref<PrimFunc>, &Target) -> Ref<PrimFunc>;
 
-/// Names and functions of the scheduling passes, in the order of the default pipeline.
+/// Names and implementations of the scheduling passes, in the order in which the default pipeline
+/// applies them.
 const SCHEDULING: &[(&str, Schedule)] =
     &[("inline", |func, _| anyfn_autosched::inlined(func)), ("default_schedule", anyfn_autosched::scheduled)];
 
@@ -28,7 +30,7 @@ pub fn pass(name: &str) -> Result<Ref<Pass>> {
     }
 }
 
-/// Returns a pass that schedules the functions of a module for its target.
+/// Returns a pass that schedules the functions of a module for the target of the module.
 fn scheduling(name: &str, schedule: Schedule) -> Ref<Pass> {
     Pass::on_funcs(name, move |func, module| Ok(schedule(func, &*target::of(module)?)))
 }

@@ -8,8 +8,9 @@ use anyfn::{Error, Result, bail};
 use crate::cache;
 use crate::compile::{Compiler, Form, Progress, io_error};
 
-/// Writes the source of a library, its object file, or the library itself, depending on the extension of
-/// `path`.
+/// Writes one of the files of a built module to `path`. The extension of `path` selects the file:
+/// `.c` for the source, `.o` for an object file compiled from the source, and `.so` for the
+/// library.
 pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
     let source = library.with_file_name(cache::SOURCE);
     let copy = |from: &Path| {

@@ -1,4 +1,4 @@
-//! Tests that build tensor expressions and call the functions.
+//! Tests that build tensor expressions and call the built functions.
 
 use anyfn_host as _;
 

@@ -42,8 +42,8 @@ fn affine(outer: &Ref<Var>, factor: i32, inner: &Ref<Var>) -> Result<Expr> {
     ops::add(ops::mul(read(outer), ops::i32(factor))?, read(inner))
 }
 
-/// Returns a function that computes `C = A B` in tiles of `rows` times `columns`, which divide the extents.
-/// Both operands are packed.
+/// Returns a function that computes `C = A B` in tiles of `rows` times `columns` elements. Both
+/// numbers must divide the extents of `C`. The function packs both operands first.
 fn tiled_matmul(n: i32, m: i32, k: i32, rows: i32, columns: i32, dtype: DType) -> Result<Ref<PrimFunc>> {
     use ForKind::{Parallel, Serial, Unrolled, Vectorized};
     let a = make::buffer("A", shape(&[n, k]), dtype);

@@ -47,8 +47,9 @@ fn var(name: &str) -> Expr {
     ops::var(name, DType::INT32).into_parent()
 }
 
-/// Tests that an access in a loop without iterations is not reported. The bound `min(4, ..)` makes the loop empty. For
-/// the last iterations of the outer loops, simplification removes that bound.
+/// Tests that an access in a loop without iterations is not reported as out of bounds. The bound
+/// `min(4, ..)` makes the loop empty. For the last iterations of the outer loops, simplification
+/// removes that bound.
 #[test]
 fn a_loop_that_never_runs_accesses_nothing() -> Result<()> {
     let func = parse_func(
@@ -101,8 +102,8 @@ fn accesses_outside_of_a_buffer() -> Result<()> {
     Ok(())
 }
 
-/// Tests nested `select` expressions, each of which occurs in the condition and in both values of the next
-/// one.
+/// Tests that nested `select` expressions pass verification, although each of them occurs in the
+/// condition and in both values of the next one.
 #[test]
 fn choices_within_choices() -> Result<()> {
     let func = shifted(ops::i32(8), |i| {
@@ -129,7 +130,8 @@ fn matmul(n: i32) -> Result<Ref<PrimFunc>> {
     te::create_prim_func(&[a, b, d].map(Ref::into_object), "f")
 }
 
-/// Mutator that changes one expression: the one at index `left` among the expressions that `change` accepts.
+/// Mutator that changes one expression. Among the expressions for which `change` returns a
+/// replacement, `left` is the index of the changed one.
 struct Damage<F> {
     left: usize,
     change: F,
@@ -203,8 +205,8 @@ fn wrong_types_and_names() -> Result<()> {
     Ok(())
 }
 
-/// Tests that calls of mathematical functions are checked: the number of arguments, their data types, and that of the
-/// result.
+/// Tests that calls of mathematical functions are checked: the number and data types of the
+/// arguments, and the data type of the result.
 #[test]
 fn arguments_of_mathematical_functions() -> Result<()> {
     let func = matmul(8)?;

@@ -17,7 +17,7 @@ use crate::value::{Scalar, Value, binary, converted, from_bytes, size_of, to_byt
 /// Maximum number of variables whose values an error message shows.
 const SHOWN: usize = 12;
 
-/// Returns the address of a node, which identifies it.
+/// Returns the address of a node, which serves as the identity of the node.
 pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
@@ -103,7 +103,8 @@ impl Machine {
         }
     }
 
-    /// Returns the size of a buffer in bytes, from the start of its first element to the end of its last one.
+    /// Returns the size of a buffer in bytes, from the start of its first element to the end of its
+    /// last element.
     fn size_of(&mut self, buffer: &Buffer) -> Result<usize> {
         const MOST: i128 = 1 << 32;
         let mut count = 1i128;
@@ -137,7 +138,8 @@ impl Machine {
         }
     }
 
-    /// Returns an error whose message includes the values of the variables.
+    /// Returns an error whose message shows the values of the innermost scalar variables, at most
+    /// [`SHOWN`] of them.
     pub(crate) fn fail<T>(&self, kind: &str, message: &str) -> Result<T> {
         let mut shown: Vec<String> = Vec::new();
         for var in self.known.iter().rev().take(SHOWN).rev() {
@@ -281,8 +283,8 @@ impl Machine {
         self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }
 
-    /// Returns the byte offset of each lane of an access to a buffer. Error messages show the expression
-    /// `whole`.
+    /// Returns the byte offset of each lane of an access to a buffer. `whole` is the expression
+    /// that makes the access, for error messages.
     pub(crate) fn offsets(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -412,7 +414,8 @@ impl Machine {
         }
     }
 
-    /// Calls a function of the C math library. The arguments must have the types that C declares.
+    /// Interprets a call of a C function, which must be a function of the C math library. The
+    /// arguments and the result must have the data types that C declares.
     fn of_c(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let args: Vec<Expr> = node.args.iter().filter_map(|arg| Expr::try_from_object(arg).ok()).collect();
         let Some((ExprKind::StringImm(name), args)) =

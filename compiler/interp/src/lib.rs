@@ -1,5 +1,5 @@
-//! Interpreter of the tensor IR. It executes functions at any stage without compiling them: before lowering,
-//! with blocks, and after each pass.
+//! Interpreter of the tensor IR, which executes functions without compiling them. A function can be
+//! interpreted at any stage: before lowering, while it consists of blocks, and after each pass.
 //!
 //! The interpreter is the reference for compiled code, and a tool for debugging. It is therefore slow and simple, and
 //! checks each step: indices outside of a buffer, reads of elements before they are written, values of axes outside of
@@ -155,8 +155,9 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Checks that no written tensor overlaps the memory of another argument. A tensor is written if the function
-/// stores to it or passes it to another function that may write it. Compiled code relies on this check.
+/// Checks that no written tensor overlaps the memory of another argument. A tensor is written if
+/// the function stores to it or passes it to another function that may write it. Compiled code
+/// assumes that no such overlap exists.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
     let written = written(&func.body);
     for (i, (a, first, x)) in tensors.iter().enumerate() {

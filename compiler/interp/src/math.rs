@@ -1,4 +1,5 @@
-//! Interpreter's implementations of the mathematical functions that code generators support.
+//! Implementations of the mathematical functions that code generators support, for use by the
+//! interpreter.
 
 /// Returns the unary function named `name`, or `None` if the name is unknown.
 pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
@@ -63,7 +64,7 @@ impl OfC {
         }
     }
 
-    /// Calls the function with the given arguments. A missing argument is 0.
+    /// Calls the function with the given arguments. Missing arguments are 0.
     pub(crate) fn call(self, numbers: &[f64]) -> f64 {
         let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
         match self {
@@ -73,7 +74,8 @@ impl OfC {
     }
 }
 
-/// Returns a function of the C math library. `name` is the name of its version for `double`, such as `fmin`.
+/// Returns the function of the C math library whose version for `double` is called `name`, such as
+/// `fmin`. Returns `None` if the interpreter does not know the function.
 pub(crate) fn of_c(name: &str) -> Option<OfC> {
     match name {
         // These are not functions of C, or are not functions on floating-point numbers.
@@ -95,8 +97,8 @@ pub(crate) fn of_c(name: &str) -> Option<OfC> {
     }
 }
 
-/// Computes the error function: near 0 by its power series, elsewhere by the continued fraction of the
-/// complementary error function.
+/// Computes the error function of `x`: by its power series if `x` is near 0, and otherwise by the
+/// continued fraction of the complementary error function.
 fn erf(x: f64) -> f64 {
     let size = x.abs();
     let value = if size.is_nan() {

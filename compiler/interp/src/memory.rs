@@ -37,8 +37,8 @@ impl Memory {
         self.bytes.borrow().clone()
     }
 
-    /// Returns the bytes of an element. Returns `None` if they are out of bounds, and `Some(Err(()))` if one
-    /// of them is uninitialised.
+    /// Returns the bytes of an element, followed by zeros. Returns `None` if the element is out of
+    /// bounds, and `Some(Err(()))` if one of its bytes is uninitialised.
     pub(crate) fn read(&self, at: usize, size: usize) -> Option<Result<[u8; 8], ()>> {
         let bytes = self.bytes.borrow();
         let found = bytes.get(at..at.checked_add(size)?)?;
@@ -50,7 +50,7 @@ impl Memory {
         Some(Ok(out))
     }
 
-    /// Writes the bytes of an element. Returns false if they are out of bounds.
+    /// Writes the bytes of an element. Returns false if the element is out of bounds.
     pub(crate) fn write(&self, at: usize, new: &[u8]) -> bool {
         let mut bytes = self.bytes.borrow_mut();
         let Some(place) = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end)) else {

@@ -22,8 +22,9 @@ struct Part {
 }
 
 impl Machine {
-    /// Calls a packed function by name. A buffer argument is passed as a copy of the buffer. When the
-    /// function returns, the copies that are not read-only are written back to the buffers.
+    /// Calls a packed function by name. A buffer, or a region of a buffer, is passed as a copy.
+    /// When the function returns, the copies are written back, except those of arguments that are
+    /// marked as read-only.
     pub(crate) fn packed(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let mut args: Vec<Any> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();

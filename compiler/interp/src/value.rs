@@ -5,7 +5,8 @@ use anyfn::{DType, Result, bail};
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::ops::{DTypeExt, rounded};
 
-/// Scalar value. Each variant represents the numbers of all its data types exactly.
+/// Scalar value: an integer or Boolean, or a floating-point number. Each variant represents all
+/// values of its data types exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Int(i128),
@@ -101,8 +102,8 @@ pub(crate) fn converted(value: Scalar, dtype: DType) -> Scalar {
     }
 }
 
-/// Applies a binary operation to two values of a data type. If `in_place` is true, the result is part of an index or trip
-/// count and must not overflow.
+/// Applies a binary operation to two values of the data type `dtype`. If `in_place` is true, the
+/// result is part of an index or trip count and must not overflow.
 pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place: bool) -> Result<Scalar> {
     let truth = |value: bool| Ok(Scalar::Int(i128::from(value)));
     if let (Scalar::Float(x), Scalar::Float(y)) = (a, b) {
@@ -182,7 +183,7 @@ pub(crate) fn size_of(dtype: DType) -> Result<usize> {
     }
 }
 
-/// Converts a scalar value to its bytes in memory.
+/// Converts a scalar value to the bytes that represent it in memory, followed by zeros.
 pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
     let bits = match (dtype.0.code, dtype.0.bits) {
         (kDLFloat, 64) => value.as_float().to_bits(),

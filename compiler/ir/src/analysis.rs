@@ -84,9 +84,9 @@ impl Visitor for Reads {
     }
 }
 
-/// Returns the data variables of the buffers that a statement writes. Each variable is represented by the
-/// address of its node. A buffer that is an argument of a packed function or C function is written unless it
-/// is marked as read-only.
+/// Returns the data variables of the buffers that a statement writes. Each variable is represented
+/// by the address of its node. A buffer that is passed to a packed function or C function is
+/// assumed to be written, unless the argument is marked as read-only.
 #[must_use]
 pub fn written(stmt: &Stmt) -> HashSet<usize> {
     /// Visitor that collects the data variables of written buffers. The first set contains the addresses of
@@ -120,8 +120,8 @@ pub fn written(stmt: &Stmt) -> HashSet<usize> {
     written.0
 }
 
-/// Adds a region of `buffer`, which is an argument of a call, to `regions` unless it is already there. The
-/// region is `part`, or the whole buffer if `part` is `None`.
+/// Adds a region of `buffer`, which is an argument of a call, to `regions` unless `regions` already
+/// contains an equal region. The region is `part`, or the whole buffer if `part` is `None`.
 fn add_part(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, part: Option<Ref<BufferRegion>>) {
     let part = part.unwrap_or_else(|| make::whole(buffer));
     let is_known = regions.iter().any(|known| {

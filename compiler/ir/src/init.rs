@@ -1,4 +1,5 @@
-//! Node constructors for other languages. They check their arguments, but do not fold constants.
+//! Constructors of IR nodes for other languages. They check their arguments, but do not fold
+//! constants.
 
 use anyfn::{DType, Ref, Result, String, bail, methods};
 
@@ -11,7 +12,8 @@ use crate::expr::{
 use crate::operand::{Argument, Operand, exprs};
 use crate::ops::{self, DTypeExt, HANDLE, math_arity};
 
-/// Moves the content out of a newly created node that has no other owner.
+/// Expands to `Ok` with the content of a newly created node, or to an error if the type of the node
+/// is not `$node`.
 macro_rules! only {
     ($made:expr, $node:ident { $($field:ident),* }) => {{
         let made: Expr = $made;

@@ -20,7 +20,8 @@ struct TypePositions(OnceLock<Vec<u8>>);
 impl TypePositions {
     const NONE: u8 = u8::MAX;
 
-    /// Returns the position in `list` of the type with this index, or `None` if the list does not contain it.
+    /// Returns the position in `list` of the type whose index is `type_index`. Returns `None` if
+    /// the list does not contain the type.
     #[inline]
     fn find(&self, type_index: i32, list: fn() -> Vec<i32>) -> Option<usize> {
         let table = self.0.get_or_init(|| {
@@ -95,7 +96,8 @@ fn other(_: &Stmt) -> StmtKind<'_> {
     StmtKind::Other
 }
 
-/// Returns the value of an integer constant. Returns `None` for a `uint64` constant beyond the range of `int64`.
+/// Returns the value of an integer or Boolean constant. Returns `None` for a `uint64` constant
+/// beyond the range of `int64`, and for any other expression.
 #[must_use]
 pub fn as_int(expr: &Expr) -> Option<i64> {
     expr.cast_ref::<IntImm>().and_then(|node| i64::try_from(node.whole()).ok())

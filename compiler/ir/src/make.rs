@@ -122,8 +122,8 @@ pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
     Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
 }
 
-/// Creates an assertion: the function ends with an error of the kind `kind` unless the condition holds. The message
-/// consists of strings and integers.
+/// Creates an assertion. Unless the condition holds, the assertion ends the enclosing function with
+/// an error of the kind `kind`. The message consists of strings and integers.
 ///
 /// # Errors
 /// Returns `TypeError` if the condition is not a Boolean.
@@ -187,7 +187,8 @@ pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     })
 }
 
-/// Creates a realization of a block: the values of its axes and the condition under which it runs.
+/// Creates a realization of a block from the values of the block's axes and the condition under
+/// which the block runs.
 #[must_use]
 pub fn realize(iter_values: impl IntoIterator<Item = Expr>, predicate: Expr, block: Ref<Block>) -> Stmt {
     let iter_values = iter_values.into_iter().collect();

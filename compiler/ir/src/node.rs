@@ -94,7 +94,8 @@ pub fn launch(num_tasks: Expr, captures: Vec<ObjectRef>, body: Ref<For>) -> Stmt
     Ref::new(Launch { base: StmtNode {}, num_tasks, captures, body }).into_parent()
 }
 
-/// Creates an assertion: the function ends with an error unless the condition holds.
+/// Creates an assertion, which ends the enclosing function with an error unless the condition
+/// holds.
 ///
 /// # Errors
 /// Returns `TypeError` if the condition is not a Boolean.

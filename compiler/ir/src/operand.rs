@@ -6,8 +6,9 @@ use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, ObjectRef, R
 use crate::expr::{Expr, IterVar};
 use crate::ops;
 
-/// Expression converted from a function argument. An axis converts to its variable, an int to `int32` (or
-/// `int64` or `uint64` if it does not fit), a float to `float32`, and a Boolean to a Boolean constant.
+/// Expression converted from a function argument. An axis converts to its variable, an int to the
+/// first of `int32`, `int64` and `uint64` that can represent it, a float to `float32`, and a
+/// Boolean to a Boolean constant.
 pub struct Operand(pub Expr);
 
 impl FromArg for Operand {
@@ -53,15 +54,16 @@ impl IntoAny for Operand {
     }
 }
 
-/// Argument of a call that is created as a node. A number converts to a constant, as an [`Operand`] does, and so does a
-/// string. Any other object remains as it is.
+/// Argument of a `Call` node that another language creates. A number or a string converts to a
+/// constant, and an axis converts to its variable. Any other object remains unchanged.
 pub struct Argument {
     object: ObjectRef,
     is_number: bool,
 }
 
 impl Argument {
-    /// Returns the argument as an object. A number takes the given data type if that type can represent it.
+    /// Returns the argument as an object. A number is converted to the given data type if that type
+    /// can represent the number.
     #[must_use]
     pub fn adopted(self, dtype: DType) -> ObjectRef {
         if !self.is_number {

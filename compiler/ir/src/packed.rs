@@ -22,7 +22,7 @@ pub const READ_ONLY: &str = "read_only";
 pub enum Arg {
     /// Argument that is a number, string or address.
     Value(Expr),
-    /// Argument that is a buffer, or a region of one.
+    /// Argument that is a buffer, or a region of a buffer.
     Buffer {
         /// Buffer that is passed to the callee.
         buffer: Ref<Buffer>,
@@ -87,7 +87,8 @@ pub fn call_packed(name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype:
     call(CALL_PACKED, name, args, dtype)
 }
 
-/// Creates a call of a C function by its symbol, such as a function of the C standard library. The call cannot fail.
+/// Creates a call of a C function by its symbol. The function may belong to the C standard library,
+/// for example. Unlike a packed function, it cannot report an error.
 ///
 /// # Errors
 /// Returns the error of [`call_packed`], and `ValueError` if the name is not a C identifier.
@@ -147,7 +148,8 @@ fn is_number(dtype: DType) -> bool {
     dtype.0.code != kDLOpaqueHandle && (dtype.is_integer() || dtype.is_float() || dtype.is_bool())
 }
 
-/// Marks a buffer argument of a call as read-only: the callee does not write the buffer.
+/// Marks a buffer argument of a call as read-only, which means that the callee does not write the
+/// buffer.
 ///
 /// # Errors
 /// Returns `TypeError` if the object is not a buffer or a region of one.
@@ -160,7 +162,7 @@ pub fn read_only(buffer: ObjectRef) -> Result<Expr> {
     }
 }
 
-/// Returns the expression as a call of a packed function, or `None` if it is not one.
+/// Returns the call node if an expression is a call of a packed function, and `None` otherwise.
 #[must_use]
 pub fn as_packed(expr: &Expr) -> Option<&Ref<Call>> {
     match ExprKind::of(expr) {
@@ -175,7 +177,8 @@ pub fn has_effect(call: &Call) -> bool {
     matches!(&*call.op, CALL_PACKED | CALL_EXTERN)
 }
 
-/// Returns the name of the packed function or C function that is called, or an empty string if the call has no name.
+/// Returns the name of the packed function or C function that is called. Returns an empty string if
+/// the first argument of the call is not a string constant.
 #[must_use]
 pub fn name_of(call: &Call) -> std::string::String {
     let name = call.args.iter().next().and_then(|name| Ref::<StringImm>::try_from_object(name).ok());

@@ -152,8 +152,8 @@ impl Mutator for Apart {
 }
 
 impl Apart {
-    /// Transforms the children of a statement. Initialisations that are split from reductions inside the
-    /// statement are not moved out of it.
+    /// Transforms the children of a statement. The initialisations of reductions inside the
+    /// statement stay inside the statement.
     fn alone(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let around = std::mem::take(&mut self.around);
         let new = self.below_stmt(stmt);

@@ -91,8 +91,8 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// Occurrences of an expression in a larger one: their number, the size of the expression, and whether one of
-/// them is evaluated unconditionally.
+/// Occurrences of an expression in a larger expression: the number of occurrences, the size of the
+/// expression, and whether an occurrence is evaluated unconditionally.
 struct Use {
     places: u32,
     /// Number of nodes of the expression. A shared node counts once for each occurrence.
@@ -107,8 +107,8 @@ struct Uses {
     /// Number of nodes visited so far. A shared node counts once for each occurrence.
     size: u64,
     is_sure: bool,
-    /// True while an expression is visited again, because a later occurrence is evaluated unconditionally and
-    /// the earlier ones were not.
+    /// True while an expression is visited again, because a later occurrence is evaluated
+    /// unconditionally and no earlier occurrence was.
     is_again: bool,
     /// True as long as no visited node defines a variable, has side effects or is of an unknown type.
     is_closed: bool,
@@ -227,8 +227,8 @@ impl Mutator for Name<'_> {
     }
 }
 
-/// Returns true if evaluating an operation may fail, so that it must not be moved out of a condition: it
-/// reads memory or divides integers.
+/// Returns true if an operation may fail when it is evaluated, because it reads memory or divides
+/// integers. Such an operation must not be moved out of a condition.
 fn needs_its_place(expr: &Expr) -> bool {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(_) | ExprKind::ProducerLoad(_) => true,

@@ -97,7 +97,7 @@ impl Target {
         Ok(())
     }
 
-    /// Checks that a target may have `num_cores` cores.
+    /// Checks that the number of cores of a target is between 1 and 65,536.
     ///
     /// # Errors
     /// Returns `ValueError` unless the number is from 1 to 65,536.

@@ -36,7 +36,8 @@ impl Seen {
     }
 }
 
-/// Visitor of nodes. By default, each method visits the children of the node.
+/// Visitor of IR nodes. By default, a method visits the children of the node. The methods for uses
+/// of buffers and definitions of variables do nothing by default.
 pub trait Visitor {
     /// Visits an expression.
     fn expr(&mut self, expr: &Expr) {
@@ -655,7 +656,7 @@ fn same_option<T: Object>(a: Option<&Ref<T>>, b: Option<&Ref<T>>) -> bool {
     }
 }
 
-/// Transforms each element of an array. Returns the same array if no element changes.
+/// Transforms each element of an array. Returns `array` itself if no element changes.
 fn each<T>(
     array: &Array<T>,
     mut change: impl FnMut(&T) -> Result<T>,
@@ -679,7 +680,7 @@ where
     if new.is_empty() { Ok(array.clone()) } else { Array::try_from_iter(new) }
 }
 
-/// Rebuilds an object with transformed fields. The type of the object is not defined in this crate. Returns
+/// Rebuilds an object whose type is not defined in this crate, with transformed fields. Returns
 /// `None` if no field changes.
 fn rebuilt<M: Mutator + ?Sized>(mutator: &mut M, object: &ObjectRef) -> Result<Option<ObjectRef>> {
     let info = TypeInfo::of(object);
@@ -709,8 +710,8 @@ fn expect<T: Object>(object: ObjectRef, what: &str) -> Result<Ref<T>> {
         .map_err(|object| anyfn::Error::new("TypeError", &format!("`{}` is not {what}", object.type_key())))
 }
 
-/// Mutator that substitutes expressions for variables. The wrapped function returns the replacement of a variable, or
-/// `None`. Shared subexpressions stay shared.
+/// Mutator that substitutes expressions for variables. The wrapped function returns the replacement
+/// of a variable, or `None` to keep the variable. Shared subexpressions stay shared.
 pub struct Substitute<F>(pub F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
@@ -723,8 +724,9 @@ impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
     }
 }
 
-/// Mutator that replaces expressions. The wrapped function is called for each expression, after the operands of the
-/// expression have been transformed. It returns the replacement or `None`. A shared subexpression is rewritten once.
+/// Mutator that replaces expressions. The wrapped function is called for each expression, after the
+/// operands of the expression have been transformed. It returns the replacement, or `None` to keep
+/// the expression. A shared subexpression is rewritten once.
 pub struct Rewrite<F>(pub F);
 
 impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {

@@ -7,9 +7,9 @@ use std::ffi::c_int;
 
 use anyfn_abi::AnyfnApi;
 
-/// Attaches this library to the runtime that loads it, even if another runtime exports its symbols globally
-/// in the process. The loader calls this function before any other. Returns 0 if the library can work with
-/// the runtime, and -1 otherwise.
+/// Attaches this library to the runtime that loads it, even if another runtime in the process
+/// exports its symbols globally. The loader calls this function before any other. Returns 0 if the
+/// library can work with the runtime, and -1 otherwise.
 ///
 /// # Safety
 /// `api` must be the function table of a runtime that is never closed.

@@ -25,8 +25,8 @@ pub(crate) struct Parser<'a> {
     pub(crate) scope: Scope<'a>,
     /// True while the shapes of parameters are parsed. In these shapes, an unknown name defines a variable.
     pub(crate) defining: bool,
-    /// True while a range of indices is parsed. There, the colon after a new name either precedes its data type
-    /// or separates the two bounds of the range.
+    /// True while a range of indices is parsed. In a range, the colon after a new name either
+    /// precedes the data type of the name or separates the two bounds of the range.
     pub(crate) in_range: bool,
 }
 
@@ -86,7 +86,8 @@ impl<'a> Parser<'a> {
         Err(self.source.error("SyntaxError", at, &format!("expected `{sign}`{space}{place}{}", self.but())))
     }
 
-    /// Describes the next token for an error message, as in " but got 5". Returns an empty string at the end of a line.
+    /// Returns the end of an error message, which describes the next token, such as " but got 5".
+    /// Returns an empty string at the end of a line.
     pub(crate) fn but(&self) -> String {
         match self.next() {
             Token::Name(name) => format!(" but got `{name}`"),
@@ -172,8 +173,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns the end of the message for a name that is not a data type: what to write instead. The name has already
-    /// been consumed.
+    /// Returns the hint that ends the error message for a name that is not a data type, such as
+    /// "did you mean `float32`?". The name has already been consumed.
     fn instead_of_dtype(&self, name: &str) -> String {
         const NAMES: [&str; 15] = [
             "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
@@ -222,7 +223,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns the binary operation that a token denotes.
+/// Returns the binary operation that a token denotes, or `None` if the token is not a binary
+/// operator.
 fn operator(token: &Token<'_>) -> Option<BinaryOp> {
     let (Token::Sign(text) | Token::Name(text)) = token else { return None };
     BinaryOp::ALL.iter().copied().find(|op| op.precedence() > 0 && op.text() == *text)
@@ -287,7 +289,8 @@ impl<'a> Parser<'a> {
         self.primary()
     }
 
-    /// Parses a number. The next token is the number without a sign, and `text` is the number with its sign.
+    /// Parses a number. The next token is the number without its sign, and `text` is the number
+    /// with its sign, if it has one.
     fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
         let is_int = matches!(self.next(), Token::Int(_));
         self.at += 1;
@@ -365,7 +368,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Defines a variable with a new name that occurs in the shape of a parameter.
+    /// Defines a variable for a name that occurs for the first time in the shape of a parameter.
     fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
         let var = ops::var(name, dtype);
         self.scope.define(name, Named::Var(var.clone()));

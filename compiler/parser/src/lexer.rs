@@ -1,4 +1,5 @@
-//! Lexer: splits source into names, numbers, strings, signs, lines and indentation.
+//! Lexer: splits source into names, numbers, strings, operators, punctuation, ends of lines and
+//! changes of indentation.
 
 use anyfn::Result;
 
@@ -8,7 +9,7 @@ use crate::source::Source;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
     Name(&'a str),
-    /// Integer without a sign.
+    /// Integer without its sign, which is a separate token.
     Int(&'a str),
     /// Number with a decimal point or an exponent.
     Float(&'a str),
@@ -69,7 +70,7 @@ impl<'a> Lexer<'a> {
         self.pieces.push(Piece { token, start, end });
     }
 
-    /// Consumes the next `bytes` bytes and returns them. They must end at a character boundary.
+    /// Consumes the next `bytes` bytes, which must end at a character boundary, and returns them.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

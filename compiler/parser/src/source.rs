@@ -24,7 +24,8 @@ impl Source<'_> {
     }
 }
 
-/// Returns the known word that is most similar to `word`, if one is similar enough.
+/// Returns the word in `known` that is most similar to `word`. Returns `None` if no word in `known`
+/// is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = word.chars().count() / 3 + 1;
     let ranked = known.into_iter().map(|other| (distance(word, other), other));
@@ -34,8 +35,8 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, other)| other)
 }
 
-/// Returns the edit distance of two strings: the number of substitutions, insertions, deletions and swaps of
-/// adjacent characters.
+/// Returns the edit distance of the first 32 characters of two strings: the minimum number of
+/// substitutions, insertions, deletions and swaps of adjacent characters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -691,7 +691,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Combines statements into one: the only statement, or a sequence.
+/// Combines statements into one statement. A single statement is returned unchanged, and any other
+/// number of statements becomes a sequence.
 fn one(items: Vec<Stmt>) -> Stmt {
     match <[Stmt; 1]>::try_from(items) {
         Ok([only]) => only,
@@ -720,9 +721,9 @@ impl Inside {
         inside
     }
 
-    /// Converts regions of buffers in a block to regions that are valid outside of it. A range that depends
-    /// on a definition inside of the block becomes the whole dimension. Regions of buffers that are defined
-    /// inside of the block are omitted.
+    /// Converts regions of buffers in a block to regions that are valid outside the block. A range
+    /// that depends on a definition inside the block becomes the whole dimension. Regions of
+    /// buffers that are defined inside the block are omitted.
     fn seen_from_outside(&self, regions: Vec<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
         let mut seen: Vec<Ref<BufferRegion>> = Vec::new();
         for region in regions.into_iter().filter(|region| !self.0.contains(&address(&region.buffer.data))) {

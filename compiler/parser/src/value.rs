@@ -1,4 +1,5 @@
-//! Parsing of values that are not expressions: annotations, and fields of foreign nodes.
+//! Parsing of values that are not expressions: annotations, and fields of nodes whose types the
+//! tensor IR does not define.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, Map, ObjectRef, Result, String as Str, registry};
@@ -8,8 +9,8 @@ use crate::lexer::Token;
 use crate::scope::Named;
 
 impl<'a> Parser<'a> {
-    /// Parses a value. A single number, string, Boolean or `None` is a plain value. Any other source is an
-    /// expression, a container or a node.
+    /// Parses the value of an annotation or field. A single number, string, Boolean or `None` is a
+    /// plain value. Any other source is an expression, a container or a node.
     pub(crate) fn value(&mut self) -> Result<Any> {
         self.deeper(Self::value_here)
     }

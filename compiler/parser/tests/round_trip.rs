@@ -59,7 +59,8 @@ fn random_modules_are_read_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// Tests that a program with random changes is either parsed or causes an error.
+/// Tests that the parser does not panic on a program with random changes, but parses it or returns
+/// an error.
 #[test]
 fn changed_texts_do_no_harm() {
     let rounds = anyfn_random::setting("ANYFN_FUZZ", 400);

@@ -35,8 +35,8 @@ impl PathStep {
         }
     }
 
-    /// Tells `analyzer` the facts that hold inside the loop, branch or definition that this step of the path enters,
-    /// such as the range of a loop variable.
+    /// Adds to `analyzer` the facts that hold inside the loop, branch or let statement that this
+    /// step enters, such as the range of a loop variable.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
             PathStep::Seq(..) => {}
@@ -179,9 +179,10 @@ pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
     search.escapes || !search.found.is_empty()
 }
 
-/// Returns true if each read follows a write of the same element within one execution of a loop body, so that
-/// no value is carried from one iteration to the next. `outer` is the path to the statement in which `accesses`
-/// were found. `depth` is the length of the path from that statement to the loop body.
+/// Returns true if each read is proven to follow a write of the same element within one execution
+/// of a loop body, so that no value is carried from one iteration to the next. `outer` is the path
+/// to the statement in which `accesses` were found. `depth` is the length of the path from that
+/// statement to the loop body.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
@@ -200,8 +201,8 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: u
     Ok(true)
 }
 
-/// Returns true if, in each execution of a loop body, `write` precedes `read` and sets the element that is
-/// read. In both paths, the first `depth` steps lead to the loop body.
+/// Returns true if it is proven that, in each execution of a loop body, `write` precedes `read` and
+/// sets the element that is read. In both paths, the first `depth` steps lead to the loop body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };

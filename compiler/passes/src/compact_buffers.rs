@@ -19,7 +19,7 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// When a buffer is shrunk, an extent known only at run time may be replaced by a constant up to this maximum.
+/// Maximum constant that may replace an extent known only at run time when a buffer is shrunk.
 const MAX_NUMBER: i64 = 64 * 1024;
 
 /// Shrinks the allocated buffers of a function, so that each contains only the region that the body of its
@@ -36,8 +36,8 @@ pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// Smaller buffer that replaces a buffer, and, for each dimension, the index in the old buffer at which the
-/// new one starts. `None` represents the index 0.
+/// Smaller buffer that replaces a buffer, and, for each dimension, the index in the replaced buffer
+/// at which the smaller buffer starts. `None` represents the index 0.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {
@@ -51,8 +51,8 @@ impl Informed for Compact {
 }
 
 impl Compact {
-    /// Returns the buffer that replaces `buffer`, and its start in `buffer`. Returns `None` if the buffer
-    /// stays unchanged.
+    /// Returns the buffer that replaces `buffer`, with the indices in `buffer` at which the
+    /// replacement starts. Returns `None` if the buffer stays unchanged.
     fn smaller(&mut self, buffer: &Ref<Buffer>, accesses: &[Access]) -> Result<Option<Smaller>> {
         let mut over: Vec<Ref<Var>> = Vec::new();
         for frame in accesses.iter().flat_map(|access| &access.frames) {
@@ -178,8 +178,8 @@ impl Mutator for Compact {
 struct Rebase<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,
-    /// For each dimension, the index in the buffer `old` at which the buffer `new` starts. `None` represents
-    /// 0.
+    /// For each dimension, the index in the buffer `old` at which the buffer `new` starts. `None`
+    /// represents the index 0.
     begins: &'a [Option<Expr>],
 }
 

@@ -60,9 +60,9 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
     Ok(new.unwrap_or(stmt))
 }
 
-/// Moves integer quotients and remainders to variables at the beginning of the body of a parallel loop, if they
-/// do not change within the body. In a loop that results from fusion, such expressions compute the indices of
-/// the original loops.
+/// Moves integer quotients and remainders to variables at the beginning of the body of a parallel
+/// loop, if their values do not change within the body. In a loop that results from fusion, such
+/// expressions compute the indices of the original loops.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -108,7 +108,7 @@ fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
 struct Changes {
     vars: Vec<Ref<Var>>,
     written: Vec<Ref<Var>>,
-    /// True if the statement makes a call that may write any memory.
+    /// True if the statement makes a call that may write to any memory.
     calls: bool,
 }
 
@@ -138,7 +138,7 @@ impl Visitor for Changes {
 }
 
 impl Changes {
-    /// Returns true if the changes made by the statement do not affect the value of an expression.
+    /// Returns true if the recorded changes do not affect the value of an expression.
     fn leaves(&self, expr: &Expr) -> bool {
         struct Same<'a>(&'a Changes, bool);
         impl Visitor for Same<'_> {

@@ -9,12 +9,12 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-/// A loop with a variable trip count is unrolled only if the trip count is known to be at most this number. The
-/// unrolled loop has a condition around each iteration.
+/// Largest upper bound of a variable trip count for which a loop is still unrolled. The unrolled
+/// loop has a condition around each iteration.
 const MOST_CONDITIONS: i64 = 64;
 
-/// Maximum number of conditions in an unrolled loop nest; `MOST_STATEMENTS` is the maximum number of
-/// statements. A C compiler takes minutes to compile more of them.
+/// Maximum number of conditions in an unrolled loop nest. `MOST_STATEMENTS` limits the number of
+/// statements in the same way. C compilers take minutes to compile larger loop nests.
 const MOST_NESTED: i64 = 256;
 const MOST_STATEMENTS: i64 = 4096;
 
@@ -80,8 +80,8 @@ pub fn unroll(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Unroll.stmt(&func.body)?)
 }
 
-/// Returns the maximum trip count of a loop and, if the trip count may be smaller, the expression for it. Returns
-/// `None` if no maximum is known.
+/// Returns the maximum trip count of a loop, and the expression for the actual trip count if that
+/// may be smaller. Returns `None` if no maximum is known.
 fn extent_of(extent: &Expr) -> Option<(i64, Option<&Expr>)> {
     match ExprKind::of(extent) {
         ExprKind::IntImm(number) => Some((number.value, None)),

@@ -9,9 +9,9 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, packed};
 
-/// Moves calls of packed functions out of expressions, in front of the statements that contain them. There,
-/// code generators can allocate arguments and end the function with an error, which is impossible within an
-/// expression.
+/// Moves calls of packed functions out of expressions, in front of the statements that contain
+/// them. In front of a statement, code generators can allocate arguments and end the function with
+/// an error, which is impossible within an expression.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -26,7 +26,8 @@ struct TakeOut {
     taken: Vec<Taken>,
 }
 
-/// Code that was extracted from an expression, to be executed in front of its statement.
+/// Code that was extracted from an expression, to be executed in front of the statement that
+/// contains the expression.
 enum Taken {
     /// Definition of a variable whose value contains a call of a packed function.
     Value(Ref<Var>, Expr),

@@ -5,7 +5,8 @@ use anyfn_ir::func::PrimFunc;
 
 use crate::{Pass, Pipeline};
 
-/// Function that implements a built-in pass: it receives a function of the IR and returns the transformed one.
+/// Function that implements a built-in pass. It receives a primitive function and returns the
+/// transformed function.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
 /// Expands to an array of pairs: the name of a pass, and the function that implements it.
@@ -17,8 +18,8 @@ macro_rules! named {
 
 macro_rules! passes {
     ($($(#[$doc:meta])* $name:ident $key:literal,)*) => {
-        /// Names and functions of all built-in passes. Each pass can also be applied by the global function
-        /// `tir.transform.<name>`, which takes and returns a function or module.
+        /// Names and implementations of all built-in passes. Each pass can also be applied by the
+        /// global function `tir.transform.<name>`, which takes and returns a function or module.
         pub const PASSES: &[(&str, PassFn)] = named![$($name),*];
 
         $(
@@ -66,7 +67,7 @@ passes! {
     make_packed_api "tir.transform.make_packed_api",
 }
 
-/// Names and functions of the lowering passes, in the order of the default pipeline.
+/// Names and implementations of the lowering passes, in the order of the default pipeline.
 const DEFAULT: &[(&str, PassFn)] = named![
     lower_blocks,
     simplify,

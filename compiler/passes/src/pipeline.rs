@@ -79,7 +79,8 @@ impl Pipeline {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a function that is called before and after each pass. An error that it returns ends the run.
+    /// Registers a function that is called before and after each pass. If the function returns an
+    /// error, the run of the pipeline ends with this error.
     pub fn watch_with(&self, watcher: impl Fn(&Moment<'_>) -> Result<()> + Send + Sync + 'static) {
         self.state().watchers.push(Arc::new(watcher));
     }
@@ -111,8 +112,8 @@ impl Pipeline {
         Ok(module)
     }
 
-    /// Returns the error of the first pass that fails or whose output fails verification. A note on the error
-    /// names the pass.
+    /// Returns the error of the first pass that fails or whose output fails verification. A note on
+    /// the error names the pass. Returns `None` if there is no such pass.
     ///
     /// Applies all passes again, without watchers, to find the cause of a failure.
     #[must_use]
@@ -147,8 +148,8 @@ impl Pipeline {
     }
 }
 
-/// Guard that counts a running pipeline in `DEPTH`. A pipeline may run as a pass of another pipeline, or even
-/// of itself.
+/// Guard that counts a running pipeline in `DEPTH` until it is dropped. A pipeline may run as a
+/// pass of another pipeline, or even of itself.
 struct Deeper;
 
 impl Deeper {

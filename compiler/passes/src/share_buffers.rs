@@ -13,8 +13,8 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Minimum size in bytes of a buffer that shares memory. Smaller buffers are on the stack or become
-/// variables, and the C compiler reuses their memory.
+/// Minimum size in bytes of a buffer that may share memory. Smaller buffers are on the stack or
+/// become variables, and the C compiler reuses their memory.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
 /// Assigns the same memory to buffers of the function that are not used at the same time. A buffer can reuse
@@ -68,8 +68,8 @@ struct Owner {
     last: usize,
 }
 
-/// Finds the buffers that can reuse the memory of an earlier buffer. Returns a map from the address of each
-/// to the buffer that replaces it.
+/// Finds the buffers that can reuse the memory of an earlier buffer. Returns a map from the address
+/// of each such buffer to the buffer that replaces it.
 fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> {
     let mut replaced = HashMap::new();
     let StmtKind::SeqStmt(seq) = StmtKind::of(body) else { return replaced };

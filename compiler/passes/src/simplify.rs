@@ -30,9 +30,9 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Declares to the analyzer which integer parameters can have any value of their type, so that arithmetic on
-/// them may overflow. Parameters that are used in an index or extent are excluded, because index arithmetic is
-/// assumed not to overflow.
+/// Declares to the analyzer which integer parameters can have any value of their data types, so
+/// that arithmetic on them may overflow. Parameters that are used in an index or extent are
+/// excluded, because index arithmetic is assumed not to overflow.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]

@@ -59,8 +59,9 @@ pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, VectorLoops.stmt(&func.body)?)
 }
 
-/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of the
-/// conditions that do not depend on the variable. The caller must check this conjunction outside of the loop.
+/// Replaces conditions on a loop variable by a smaller extent of the loop. Returns the new loop,
+/// and the conjunction of the conditions that do not depend on the loop variable. The caller must
+/// check this conjunction outside of the loop.
 fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     let same = || Ok((None, node.clone()));
     let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body) else { return same() };
@@ -98,8 +99,9 @@ fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     Ok((outer, with(node, extent, node.kind, body)?))
 }
 
-/// Returns the number of iterations for which a condition of the form `x + v < y` holds, where `v` is the loop
-/// variable. Returns `None` for conditions of another form.
+/// Returns the number of iterations, from the first one on, for which a condition of the form
+/// `x + v < y` holds, where `v` is the loop variable. The number may be negative or exceed the trip
+/// count. Returns `None` for conditions of another form.
 fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     let ExprKind::Binary(BinaryOp::Lt, compare) = ExprKind::of(condition) else { return Ok(None) };
     if uses_var(&compare.b, &node.loop_var) || !is_shifted(&compare.a, &node.loop_var) {
@@ -109,8 +111,8 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     ops::sub(compare.b.clone(), first).map(Some)
 }
 
-/// Returns true if an expression consists only of variables, integers and operations on them, so that it has
-/// no side effects and can be computed anywhere.
+/// Returns true if an expression consists only of variables, integers and operations on them, and
+/// divides only by constants. Such an expression has no side effects and can be computed anywhere.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -158,9 +160,10 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// Splits a loop in two at the iteration where the condition of the `select` in its body stops holding: the
-/// first loop stores one of the two values, and the second loop stores the other. Neither loop has a
-/// condition, so both can be vectorized.
+/// Splits a loop in two at the iteration where the condition of the `select` in its body stops
+/// holding. The first loop stores the true value, and the second loop stores the false value.
+/// Neither loop has a condition, so both can be vectorized. Returns `None` if the loop does not
+/// have this form.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };
@@ -276,8 +279,9 @@ fn step_of(node: &For) -> Option<Update<'_>> {
     Update::of(&node.body).filter(is_one)
 }
 
-/// Rewrites a reduction loop so that it updates a vector of partial results, and combines the partial results
-/// after the loop.
+/// Rewrites a reduction loop so that it updates a vector of partial results, and combines the
+/// partial results after the loop. If the loop has too few iterations or its operation has no
+/// identity element, the loop becomes serial instead.
 fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     let known = as_int(&node.extent);
     let size = element_bytes(&node.body).max(1);

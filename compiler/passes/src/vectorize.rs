@@ -78,8 +78,8 @@ impl Vectorize {
     }
 }
 
-/// Returns the loop that remains if a loop cannot be vectorized: a serial loop if its iterations write the
-/// same element, otherwise the loop unchanged.
+/// Returns the loop that remains if a loop cannot be vectorized. The result is a serial loop if the
+/// iterations write the same element, and the unchanged loop otherwise.
 fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     struct Same<'a>(&'a Ref<Var>, bool);
     impl Visitor for Same<'_> {
@@ -134,8 +134,8 @@ struct Widen<'a> {
     vars: HashMap<usize, Expr>,
     lanes: u16,
     analyzer: &'a mut Analyzer,
-    /// True while generating a value that only some lanes use. In the other lanes, its loads may be out of
-    /// bounds.
+    /// True while generating a value that only some lanes use. In the lanes that do not use the
+    /// value, its loads may be out of bounds.
     is_guarded: bool,
 }
 
@@ -210,7 +210,8 @@ impl Widen<'_> {
         })
     }
 
-    /// Returns the transformed expression if it has the same value in all lanes, otherwise `None`.
+    /// Returns the transformed expression if it has the same value in all lanes, and `None`
+    /// otherwise.
     fn one(&mut self, expr: &Expr) -> Result<Option<Expr>> {
         Ok(self.expr(expr)?.filter(|expr| expr.dtype.lanes() == 1))
     }

@@ -88,8 +88,8 @@ struct Verifier {
     within: Vec<Ref<Var>>,
     /// Conditions that enclose the current statement, each with the value that it has there.
     conditions: Vec<(Expr, bool)>,
-    /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside such a loop
-    /// or branch are not checked, because they are never executed.
+    /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside
+    /// such a loop or branch are not checked.
     dead: usize,
     found: Vec<Problem>,
 }
@@ -793,13 +793,13 @@ fn largest(dtype: DType) -> i128 {
     (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
-/// Returns the kind with which the verifier reports an error of a function that it called: `TypeError` if the
-/// error has this kind, otherwise `ValueError`.
+/// Returns the kind with which the verifier reports an error that another function returned:
+/// `TypeError` if the error has this kind, and `ValueError` otherwise.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
-/// Visitor that verifies the children of a node if the verifier has no special rule for the node.
+/// Visitor that verifies the children of those nodes for which the verifier has no special rule.
 struct Below<'a>(&'a mut Verifier);
 
 impl Visitor for Below<'_> {

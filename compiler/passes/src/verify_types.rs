@@ -146,8 +146,9 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
     }
 }
 
-/// Checks the arguments of a call of a mathematical function, and returns their common data type, which is that of the
-/// result. Returns `None` for calls of all other functions.
+/// Checks the arguments of a call of a mathematical function. Returns the common data type of the
+/// arguments, which is also the data type of the result. Returns `None` for a call of any other
+/// function.
 fn math(node: &Call) -> Result<Option<DType>, Reason> {
     let (name, Some(expected)) = (&*node.op, math_arity(&node.op)) else { return Ok(None) };
     if node.args.len() != expected {

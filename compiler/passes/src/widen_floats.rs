@@ -10,7 +10,8 @@ use anyfn_ir::visit::{Mutator, Rewrite, on_enough_stack};
 
 use crate::loops::changed;
 
-/// Computes each operation on `float16` and `bfloat16` in `float32`, and rounds its result.
+/// Rewrites operations on `float16` and `bfloat16` values so that each is computed in `float32` and
+/// its result is rounded.
 ///
 /// Values in memory and variables keep their 16 bits, and each result is the same as that of the operation on 16-bit
 /// numbers. After this pass, code generators need only the conversions between these types and `float32`, and the

@@ -124,8 +124,9 @@ fn a_tile_is_as_large_as_a_tile() -> Result<()> {
     Ok(())
 }
 
-/// Tests `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`, with the loop over `k`
-/// split in two.
+/// Tests that the buffer `C` is allocated inside the loop over `i` and outside the loops over `k`
+/// in `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`. The loop over
+/// `k` is split in two.
 #[test]
 fn a_reduction_begins_with_its_first_step() -> Result<()> {
     let (a, c, d) = (buffer("A", &[16, 32]), buffer("C", &[16]), buffer("D", &[16]));

@@ -81,8 +81,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
     Ok((flatten(&tree::replace(&func, &node, both)?)?, format!("{name}_init")))
 }
 
-/// Inlines a block into the blocks that read its result. Removes the buffer that held the result, and the loops
-/// that become empty.
+/// Inlines a block into the blocks that read its result. Removes the buffer that held the result,
+/// and loops that no longer contain a statement.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not compute each element independently, or if its result is a result of the
@@ -183,7 +183,7 @@ impl Mutator for Inline<'_> {
     }
 }
 
-/// Removes the loops with an empty body from a statement.
+/// Removes from a statement all loops whose bodies are empty.
 pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {

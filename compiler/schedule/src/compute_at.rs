@@ -1,4 +1,5 @@
-//! Schedule step `compute_at`, which moves a block into a loop that contains its readers.
+//! Schedule step `compute_at`, which moves a block into a loop that contains the readers of its
+//! result.
 
 use std::collections::HashSet;
 
@@ -20,7 +21,7 @@ use crate::tree::{self, address, is_told_by_axes, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// Block that is to be moved into a loop.
+/// Planned move of a block into a loop.
 pub(crate) struct Move<'a> {
     /// Index of the block in `Scope::leaves`, the list of the function's blocks.
     pub(crate) number: usize,
@@ -58,9 +59,11 @@ pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
     leaf.place.loops.iter().any(|node| node.loop_var.ptr_eq(var))
 }
 
-/// Checks that a block can be moved into the innermost loop of `path`. The block must have no effects other
-/// than stores. Each loop that contains the block together with other blocks must be in `path`. The loops
-/// that contain only the block must be serial and without annotations, since new loops replace them.
+/// Checks that a block can be moved into the innermost loop of `path`. The block must have no
+/// effects other than stores, and no condition that excludes values of its axes. Each loop that
+/// contains the block together with other blocks must be in `path`. The loops that contain only the
+/// block must be serial and without annotations, since new loops replace them. No loop in `path`
+/// may be vectorized.
 pub(crate) fn check_movable(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -99,7 +102,8 @@ pub(crate) fn check_movable(
     Ok(())
 }
 
-/// Moves a block into a loop that contains its readers, so that each iteration computes the elements that it needs.
+/// Moves a block into a loop that contains the readers of its result. In each iteration of the
+/// loop, the block then computes only the elements that the readers need in that iteration.
 ///
 /// # Errors
 /// Returns `ValueError` if a block that reads the result is not in the loop, if an input of the block changes between
@@ -176,9 +180,10 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that a block sets. Also returns, for each dimension of the buffers, the position of the
-/// block's axis that indexes it; this axis must be the same for all buffers. Returns an error for a buffer that
-/// the function does not allocate, or that another block also sets.
+/// Returns the buffers that a block sets. Also returns, for each dimension of the buffers, the
+/// position of the block's axis that indexes this dimension. The axis must be the same for all
+/// buffers. Returns an error for a buffer that the function does not allocate, or that another
+/// block also sets.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,

@@ -312,8 +312,9 @@ impl Layout {
         Ok(shape.into_iter().collect())
     }
 
-    /// Returns true if the new layout is proven to need no padding for the old index at position `var`: each
-    /// combination of the digits of this index represents one of its `extent` values.
+    /// Returns true if the new layout is proven to need no padding for the old index at position
+    /// `var`. No padding is needed if each combination of the digits of the index represents one of
+    /// its `extent` values.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {

@@ -125,8 +125,9 @@ pub(crate) fn transform_layout(
     Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
 }
 
-/// Returns the block that sets the buffer to be padded, and the position of the axis that indexes each
-/// dimension. No other block may set this buffer.
+/// Returns the block that sets the buffer to be padded and, for each dimension of the buffer, the
+/// position of the block's axis that indexes this dimension. Returns an error if another block also
+/// sets the buffer.
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {

@@ -61,7 +61,7 @@ struct ScheduleState {
     loops: Vec<Ref<Var>>,
     /// Names of the blocks of the function for which the schedule was created.
     original: Arc<HashSet<std::string::String>>,
-    /// Names of the blocks that [`Schedule::fix_touched`] has fixed.
+    /// Names of the blocks that [`Schedule::fix_touched`] has marked as fixed.
     fixed: Arc<HashSet<std::string::String>>,
 }
 
@@ -97,8 +97,9 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(ScheduleState { func, steps, loops, original, fixed }) })
     }
 
-    /// Fixes the blocks that steps have been applied to, directly or by a loop around the block. The default schedule
-    /// does not change fixed blocks. Steps that only return loops do not count.
+    /// Marks as fixed all blocks to which steps have been applied, directly or through a loop
+    /// around the block. The default schedule does not change fixed blocks. Steps that only return
+    /// loops are ignored.
     pub fn fix_touched(&self) {
         let mut state = self.state();
         let steps = || state.steps.iter().filter(|step| &*step.name != "get_loops");
@@ -115,20 +116,21 @@ impl Schedule {
         state.fixed = Arc::new(fixed);
     }
 
-    /// Returns true if [`Schedule::fix_touched`] has fixed the block called `block`.
+    /// Returns true if [`Schedule::fix_touched`] has marked the block called `block` as fixed.
     #[must_use]
     pub fn is_fixed(&self, block: &str) -> bool {
         self.state().fixed.contains(block)
     }
 
-    /// Returns true if a step has added the block called `block`, such as `cache_write`.
+    /// Returns true if the block called `block` was added by a step, such as `cache_write`.
     #[must_use]
     pub fn is_added(&self, block: &str) -> bool {
         !self.state().original.contains(block)
     }
 
-    /// Takes over the function and the steps of a schedule that began as a copy of this one, when this one had
-    /// `num_steps` steps.
+    /// Replaces the function and the steps of this schedule by those of `other`. The schedule
+    /// `other` must have begun as a copy of this schedule, when this schedule had `num_steps`
+    /// steps.
     ///
     /// # Errors
     /// Returns `RuntimeError` if further steps have been applied to this schedule since then.

@@ -182,10 +182,10 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that each reduction in the loops to be fused is still initialised afterwards. The results of a
-/// reduction that may have no iterations are set in front of its outermost loop. Fusing that loop with the loop
-/// of a spatial axis makes this impossible: the fused loop may have no iterations, or the predicate may exclude
-/// all of them.
+/// Checks that each reduction in the loops to be fused is still initialised after the fusion. The
+/// results of a reduction that may have no iterations are initialised in front of its outermost
+/// loop. Fusing that loop with the loop of a spatial axis makes this impossible: the fused loop may
+/// have no iterations, or the predicate may exclude all of them.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
@@ -212,7 +212,8 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     Ok(())
 }
 
-/// Reorders nested loops into the order of `vars`, outermost first. Other loops of the nest keep their positions.
+/// Reorders nested loops into the order of `vars`, outermost first. The loops of the nest that are
+/// not in `vars` keep their positions.
 ///
 /// # Errors
 /// Returns `ValueError` if the loops are not in one nest, if the nest contains more than one block, or if the bounds of

@@ -140,15 +140,16 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Mutator for reads that are out of bounds because axes were padded. It redirects each of these reads to the
-/// nearest element of the buffer.
+/// Mutator for reads that would be out of bounds because axes were padded. It redirects each of
+/// these reads to the nearest element of the buffer.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
     /// Padded axes of the block, each with an expression that limits the value of the axis to the last value
     /// before padding.
     nearest: Vec<(Ref<Var>, Expr)>,
-    /// Buffers that the padded block writes. They are enlarged together with its axes.
+    /// Buffers that the padded block writes, which are enlarged together with the axes of the
+    /// block.
     own: Vec<&'a Ref<Buffer>>,
     /// Analyzer that knows the padded domains of the block's axes; `exact` knows the original domains.
     padded: Analyzer,
@@ -252,8 +253,8 @@ fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     }
 }
 
-/// Returns `block` in new loops with the extents `doms`, or `None` if the current loops of the block are not
-/// plain loops over its axes.
+/// Returns `block` in new loops, with the axis extents `doms`. Returns `None` if the current loops
+/// of the block are not plain loops over its axes.
 fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
     let own = own_loops(&leaf.place);
     if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {

@@ -31,9 +31,9 @@ impl Visitor for Uses<'_> {
     }
 }
 
-/// Returns true if the iterations of a loop may be reordered and regrouped because all of them update one
-/// reduction. The body of the loop must be a block without `init`, and the loop variable must occur only in
-/// the values of reduction axes.
+/// Returns true if the iterations of a loop may be reordered and regrouped because all of them
+/// update the same reduction. The body of the loop must be a block without `init`, and the loop
+/// variable must occur only in the values of reduction axes.
 pub(crate) fn is_reassociable(node: &For) -> bool {
     let StmtKind::BlockRealize(realize) = StmtKind::of(&node.body) else { return false };
     let block = &realize.block;

@@ -21,8 +21,8 @@ use crate::tree::{self, address, is_told_by_axes, vars_of};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Moves a block into a loop that computes its input. In each iteration, the block then uses the elements
-/// that were computed in the same iteration.
+/// Moves a block into a loop that computes the input of the block. In each iteration, the block
+/// then uses the elements that were computed in the same iteration.
 ///
 /// # Errors
 /// Returns `ValueError` if the input is not complete at the end of an iteration, or if the part computed in
@@ -169,9 +169,9 @@ fn done_in(
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;
 
-/// Decomposes `value` into a sum of terms and a rest. Each term is a variable of `loops` times a positive
-/// factor. The rest is obtained by setting all these variables to 0. Returns `None` if `value` is not such a
-/// sum.
+/// Decomposes `value` into a sum of terms and a rest. Each term is the variable of a loop in
+/// `loops` times a positive factor. The rest is the value of the expression when all these
+/// variables are 0. Returns `None` if `value` is not such a sum.
 fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a>, Expr)>> {
     let mut terms: Terms<'a> = Vec::new();
     if !add_terms(value, 1, loops, &mut terms) {

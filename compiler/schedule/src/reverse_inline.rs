@@ -18,8 +18,9 @@ use crate::tree::{self, is_told_by_axes};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Inlines a block into the block that computes its input. That block then computes the elements of the inlined
-/// block directly. Removes the loops of the inlined block and the buffer between the two blocks.
+/// Inlines a block into the producer of its input. The producer then computes the elements of the
+/// inlined block directly. Removes the loops of the inlined block and the buffer between the two
+/// blocks.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if
@@ -68,7 +69,8 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     Ok(scope.with(func, children, memory))
 }
 
-/// Returns the store of a block whose only statement stores one value.
+/// Returns the store of a block that consists of a single store. Returns an error for any other
+/// block, and for a block that is a reduction or computes only some elements of its result.
 fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore> {
     let block = leaf.block();
     if block.init.is_some() || block.iter_vars.iter().any(|axis| axis.kind != IterKind::Spatial) {
@@ -159,8 +161,9 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that the block with the index `number` can run as early as the block `setter`. No block between the
-/// two may set another input of the block `number` or use its result.
+/// Checks that the block with the index `number` can run as early as the block with the index
+/// `setter`. No block between the two may set another input of the block `number` or use its
+/// result.
 fn check_order(
     scope: &Scope,
     number: usize,

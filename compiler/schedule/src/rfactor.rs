@@ -17,9 +17,10 @@ use crate::tree::{self, BlockPath, address, find_block, find_loop, vars_of};
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
 
-/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, gets new loops and computes a
-/// partial result for each iteration of the loop of `var`. The block `name` keeps its loops and combines the
-/// partial results. Returns the function and the name of the new block.
+/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, gets new loops
+/// and computes a partial result for each iteration of the loop of `var`. The block `name` combines
+/// the partial results. Around the block `name`, only the loop of `var` and the loops that belong
+/// to no reduction axis remain. Returns the function and the name of the new block.
 ///
 /// # Errors
 /// Returns `ValueError` if the block is not a sum, product, minimum or maximum, if it has been decomposed, if the loop
@@ -174,7 +175,8 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     Ok((allocated(&func, &partial)?, new_name))
 }
 
-/// Reduction block that is to be created: its initialisation, its update, and the element that it updates.
+/// Reduction block that is to be created: the initialisation, the update, and the element to which
+/// both apply.
 struct Stage<'a> {
     init: &'a Stmt,
     step: &'a Update<'a>,
@@ -201,7 +203,7 @@ fn replaced(expr: &Expr, pairs: &[(Ref<Var>, Expr)]) -> Result<Expr> {
     substitute_expr(expr, &pairs)
 }
 
-/// Loops around a reduction block, and those among them that belong to its reduction axes.
+/// Loops around a reduction block. Also lists those that belong to the reduction axes of the block.
 struct Loops<'a> {
     all: &'a [Ref<For>],
     /// Loops whose variables occur in the value of a reduction axis.

@@ -42,8 +42,8 @@ pub(crate) struct Scope {
 pub(crate) struct Uses {
     pub(crate) loads: Vec<(Ref<Buffer>, Array<Expr>)>,
     pub(crate) stores: Vec<(Ref<Buffer>, Array<Expr>)>,
-    /// Buffers that the block passes to calls. The regions that the block declares are the only information
-    /// on the elements that a call accesses.
+    /// Buffers that the block passes to calls. Only the regions that the block declares show which
+    /// elements a call accesses.
     pub(crate) passed: Vec<Ref<Buffer>>,
     /// Description of an effect other than stores, such as a call or an assertion.
     pub(crate) effect: Option<&'static str>,
@@ -358,8 +358,8 @@ pub(crate) fn own_nest(place: &BlockPath) -> Stmt {
     }
 }
 
-/// Applies a mutator to the statements of a block. If they change, recomputes the regions that the block
-/// declares.
+/// Applies a mutator to the statements of a block. If the statements change, recomputes the regions
+/// that the block declares.
 pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Result<Ref<Block>> {
     let init = node.init.as_ref().map(|stmt| mutator.stmt(stmt)).transpose()?;
     let body = mutator.stmt(&node.body)?;
@@ -371,8 +371,8 @@ pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Re
     if is_same { Ok(node.clone()) } else { Ok(rebuilt(node, init, body)) }
 }
 
-/// Returns a copy of a block with the given `init` and `body`. The regions that it declares are recomputed from the
-/// body.
+/// Returns a copy of a block with the given `init` and `body`. The regions that the copy declares
+/// are recomputed from the body.
 pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block> {
     let writes = analysis::writes(&body);
     let reads = analysis::reads(&body, &writes.iter().cloned().collect());

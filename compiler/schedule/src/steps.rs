@@ -33,7 +33,7 @@ type Func = Ref<PrimFunc>;
 pub struct StepInfo {
     /// Name of the step, and of the method of [`Schedule`] that applies it.
     pub name: &'static str,
-    /// Parameters of the step, which are also those of the method.
+    /// Parameters of the step, which are also the parameters of the method.
     pub parameters: &'static [Parameter],
     apply: fn(&Func, &mut Arguments<'_>) -> Result<Applied>,
 }
@@ -42,7 +42,8 @@ pub struct StepInfo {
 pub struct Parameter {
     /// Name of the parameter, as in the signature of the method.
     pub name: &'static str,
-    /// Kind of the parameter, which determines the types that it accepts in Rust and Python.
+    /// Kind of the parameter, which determines the argument types that the method accepts in Rust
+    /// and Python.
     pub kind: Kind,
 }
 
@@ -77,7 +78,7 @@ impl From<(Func, StdString)> for Applied {
     }
 }
 
-/// Type of the result of a method that applies a step.
+/// Type of the result of a schedule method that applies a step.
 trait Returned: Sized {
     fn of(applied: Applied) -> Result<Self>;
 }

@@ -18,8 +18,9 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Memory scopes that `set_scope` accepts. Which thread owns a `local` buffer depends on the loops around its blocks, so
-/// only `cache_read` and `cache_write` create such buffers.
+/// Memory scopes that `set_scope` accepts. The thread that owns a `local` buffer depends on the
+/// loops around the blocks that use the buffer, so only `cache_read` and `cache_write` create such
+/// buffers.
 const SETTABLE: [&str; 2] = ["global", "shared"];
 
 /// Binds a loop to the thread axis called `axis`.
@@ -78,8 +79,8 @@ impl Mutator for Exchange<'_> {
     }
 }
 
-/// Checks the loops of a function that are bound to thread axes: how they are nested, and which blocks in them write
-/// memory that the threads of a block share.
+/// Checks that the loops bound to thread axes are nested validly, and that no loop executed by
+/// several threads causes conflicts in memory of the scope `shared`.
 ///
 /// # Errors
 /// Returns `ValueError`, whose message names the loops or blocks, if a rule is broken.

@@ -9,7 +9,7 @@ use crate::loops;
 /// Maximum length, in bytes, of the text of each IR node in a printed trace.
 const LONGEST: usize = 1 << 16;
 
-/// Maximum total number of loops that the steps of a trace may return.
+/// Maximum total number of loops that the steps of a printed trace may return.
 const MOST_LOOPS: i64 = 1 << 20;
 
 /// Recorded step of a schedule.
@@ -41,7 +41,8 @@ pub struct Trace {
 }
 
 impl Step {
-    /// Creates the record of the step `name`, to which the arguments are added afterwards.
+    /// Creates an empty record of the step `name`. The arguments are added to the record
+    /// afterwards.
     pub(crate) fn new(name: &str) -> Step {
         Step {
             name: name.into(),

@@ -10,7 +10,7 @@ use anyfn_ir::stmt::{Block, BlockRealize, For, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor};
 use anyfn_ir::{ExprKind, StmtKind, make, ops};
 
-/// Returns the address of a node, which identifies it.
+/// Returns the address of a node, which serves as the identity of the node.
 pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
@@ -31,8 +31,8 @@ impl BlockPath {
     }
 }
 
-/// Returns all blocks of a statement in execution order, each with the loops between it and its enclosing
-/// block.
+/// Returns all blocks of a statement in execution order, each with the loops between the block and
+/// its enclosing block.
 pub(crate) fn blocks(stmt: &Stmt) -> Vec<BlockPath> {
     struct Blocks {
         loops: Vec<Ref<For>>,
@@ -178,7 +178,8 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     Guard(condition).stmt(stmt)
 }
 
-/// Returns true if the predicate of a block only states that its axes are within their domains.
+/// Returns true if the predicate of a block only states that the axes of the block are within their
+/// domains.
 pub(crate) fn is_told_by_axes(place: &BlockPath) -> bool {
     let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
     conjuncts(&place.realize.predicate).iter().all(|condition| {

@@ -42,7 +42,7 @@ fn text(schedule: &Schedule) -> Result<String> {
     Ok(printer::text(schedule.func()?.as_object()))
 }
 
-/// Checks that a step is refused with the given message, and that it leaves the schedule unchanged.
+/// Checks that a step is refused with the given message, and that the schedule stays unchanged.
 fn refused(schedule: &Schedule, step: impl FnOnce(&Schedule) -> Result<()>, expected: &str) -> Result<()> {
     let before = text(schedule)?;
     let error = step(schedule).expect_err(expected);

@@ -9,9 +9,9 @@ use anyfn_ir::{ExprKind, make, ops, packed, size};
 
 use crate::tensor::{ExternOp, Operation, Tensor, check_shape};
 
-/// Creates tensors that a statement computes from other tensors. `body` receives the buffers of the inputs and the
-/// buffers of the results, and returns the statement. Functions that the statement calls receive the inputs as
-/// read-only arguments.
+/// Creates tensors that a statement computes from other tensors. `body` receives the buffers of the
+/// inputs and the buffers of the results, and returns the statement. Functions that the statement
+/// calls receive the input buffers as read-only arguments.
 ///
 /// # Errors
 /// Returns the error of `body`, `TypeError` if an extent is not an integer, and `ValueError` if there are no results or

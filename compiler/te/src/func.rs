@@ -72,8 +72,9 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
     }))
 }
 
-/// Checks that the variables in the extents of buffer arguments can be determined when the function is
-/// called. Each variable must be an argument itself, or be the whole extent of a dimension of an argument.
+/// Checks that the variables in the extents of buffer arguments can be determined when the function
+/// is called. Each variable must itself be an argument, or be the whole extent of a dimension of a
+/// buffer argument.
 fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Result<()> {
     struct Vars(Vec<Ref<Var>>);
     impl Visitor for Vars {
@@ -121,7 +122,8 @@ fn buffer_of(tensor: &Tensor) -> Ref<Buffer> {
     make::buffer(&name, tensor.shape.clone(), tensor.dtype)
 }
 
-/// Returns the operations that tensors depend on, in topological order.
+/// Returns the operations that compute `outputs`, directly or indirectly. Each operation follows
+/// those whose results it reads.
 fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
     #[derive(PartialEq)]
     enum Visit {
@@ -219,8 +221,8 @@ impl Builder {
         }
     }
 
-    /// Returns a unique name for a block: the name `own` of its operation, with a numeric suffix if that name is
-    /// already taken.
+    /// Returns a unique name for a block: `own`, the name of the operation that the block computes,
+    /// with a numeric suffix if that name is already taken.
     fn block_name(&mut self, own: &str) -> String {
         let mut name = own.to_owned();
         let mut number = 0;
@@ -325,7 +327,7 @@ impl Builder {
     }
 }
 
-/// Returns two statements for a reduction: its initialisation and its update.
+/// Returns the two statements of a reduction: the initialisation and the update.
 fn reduction(
     reduce: &Reduce,
     results: &[Ref<Buffer>],

@@ -29,7 +29,7 @@ use anyfn_ir::{ops, printer};
 
 use crate::Tensor;
 
-/// Expression, or the error that occurred when it was built.
+/// Expression, or the error that occurred while the expression was built.
 #[derive(Clone)]
 pub struct Term(Result<Expr>);
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Term {
 }
 
 impl Term {
-    /// Returns the expression, or the error that occurred when it was built.
+    /// Returns the expression, or the error that occurred while the expression was built.
     ///
     /// # Errors
     /// Returns the first error that occurred when the expression was built.
@@ -93,7 +93,7 @@ impl Term {
         binary(BinaryOp::FloorDiv, self, other)
     }
 
-    /// Returns the absolute value.
+    /// Returns the absolute value of this term.
     #[must_use]
     pub fn abs(&self) -> Term {
         self.map(ops::abs)
@@ -209,18 +209,18 @@ impl std::ops::Neg for Term {
     }
 }
 
-/// Returns the larger of two values.
+/// Creates the maximum of two values.
 pub fn max(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Max, a, b)
 }
 
-/// Returns the smaller of two values.
+/// Creates the minimum of two values.
 pub fn min(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Min, a, b)
 }
 
-/// Chooses one of two values. The other value is not evaluated, so it may contain an index that is out of
-/// bounds.
+/// Creates a choice between two values. The value that is not chosen is not evaluated, so it may
+/// contain an index that is out of bounds.
 pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Term>) -> Term {
     let (Term(condition), Term(yes), Term(no)) = (condition.into(), yes.into(), no.into());
     Term(condition.and_then(|condition| ops::select(condition, yes?, no?)))
@@ -273,7 +273,8 @@ pub fn placeholder<S: Into<Term>, const N: usize>(
     crate::placeholder(exprs(shape)?, dtype, name)
 }
 
-/// Creates a tensor. The function `element` computes each element from its indices.
+/// Creates a tensor. The function `element` receives the indices of an element and returns the term
+/// that computes the element.
 ///
 /// # Errors
 /// Returns the error of [`compute`](crate::compute), or an error held by a term.
@@ -313,7 +314,7 @@ impl At for Ref<Tensor> {
     }
 }
 
-/// Tuples of up to six terms, or of values that convert to terms.
+/// Tuple of one to six indices, each of which is a term or converts to a term.
 pub trait Indices {
     /// Returns the terms in order.
     fn terms(self) -> Vec<Term>;

@@ -108,7 +108,8 @@ pub fn placeholder(shape: Array<Expr>, dtype: DType, name: &str) -> Result<Ref<T
     Ok(Tensor::make(op.into_parent(), 0, shape, dtype))
 }
 
-/// Creates a tensor. The function `element` computes each element from its indices.
+/// Creates a tensor. The function `element` receives the indices of an element and returns the
+/// expression that computes the element.
 ///
 /// # Errors
 /// Returns the error of `element`, `TypeError` if an extent is not an integer, and `ValueError` if it is negative or

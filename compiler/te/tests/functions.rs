@@ -61,7 +61,7 @@ fn matmul_with_bias_and_relu() -> Result<()> {
     Ok(())
 }
 
-/// Applies `x * x + x` to an expression `levels` times.
+/// Applies `x * x + x` to the expression `x`, then to each result in turn, `levels` times in all.
 fn again(mut x: Expr, levels: usize) -> Result<Expr> {
     for _ in 0..levels {
         x = ops::add(ops::mul(x.clone(), x.clone())?, x)?;

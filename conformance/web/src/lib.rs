@@ -1,5 +1,5 @@
-//! The conformance corpus and the runtime as one WebAssembly module, which `run.mjs` runs. A module imports nothing but
-//! functions of its host; here, one that receives text.
+//! The conformance corpus and the runtime as one WebAssembly module, which `run.mjs` runs. The
+//! module imports from its host a single function, which receives a line of text.
 
 use anyfn::{register, registry};
 use anyfn_conformance::run;
@@ -12,14 +12,15 @@ fn add(a: i64, b: i64) -> i64 {
     a + b
 }
 
-/// Calls a function of this crate, which no other crate names.
+/// Checks that the registry contains `web.add`, a function of this crate to which no code refers
+/// directly.
 fn own_function() -> Result<(), String> {
     let sum = registry::get("web.add").and_then(|add| add.call((1, 2))?.get::<i64>());
     (sum.as_ref().ok() == Some(&3)).then_some(()).ok_or(format!("web.add: {sum:?}"))
 }
 
-/// Runs the cases that need no devices, threads or modules, and reports each failure to the host. Returns the number of failures, or -1 if
-/// the corpus cannot be read.
+/// Runs the test cases that need no devices, threads or modules, and reports each failure to the
+/// host. Returns the number of failures, or -1 if the corpus cannot be loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn run_corpus() -> i32 {
     std::panic::set_hook(Box::new(|panic| report(&panic.to_string())));

@@ -1,4 +1,5 @@
-//! Functions that compiled code calls by symbol: worker threads and workspaces.
+//! Functions that compiled code calls by symbol: they run tasks on worker threads and allocate
+//! workspaces.
 //!
 //! They are not part of the function table, because a runtime may be built without them. A library that was compiled
 //! for the host has a pointer variable for each of these functions that it uses. The variable is named `__TVM..` after

@@ -43,10 +43,11 @@ macro_rules! functions {
             $( $(#[$doc])* pub $name: unsafe extern "C" fn($($arg: $ty),*) $(-> $ret)?, )*
         }
 
-        /// Names of all functions, in the order of the header.
+        /// Names of all functions of the ABI, in the order of the C header.
         pub const FUNCTION_NAMES: &[&str] = &[$( stringify!($name) ),*];
 
-        /// Calls the macro `$then` with the names of all functions, in the order of the header.
+        /// Calls the macro `$then` with the names of all functions of the ABI, in the order of the
+        /// C header.
         #[macro_export]
         macro_rules! for_each_function {
             ($then:ident) => { $then! { $($name),* } };

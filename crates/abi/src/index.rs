@@ -1,4 +1,5 @@
-//! Type indices, which identify the type of a value. The lists below are part of the ABI and never change.
+//! Type indices, which identify the type of a value. The numbers below are part of the ABI and
+//! never change.
 
 macro_rules! indices {
     ($( $(#[$doc:meta])* $name:ident = $value:literal $( $key:literal )?; )*) => {

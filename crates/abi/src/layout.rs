@@ -34,7 +34,8 @@ impl Bytes {
     }
 }
 
-/// Creates [`Bytes`] of one number for all targets, or of one for 64 and one for 32 bits.
+/// Creates [`Bytes`] from one number for all targets, or from two numbers: the first for 64-bit and
+/// the second for 32-bit targets.
 macro_rules! bytes {
     ($all:literal) => {
         Bytes { on_64_bits: $all, on_32_bits: $all }
@@ -47,7 +48,7 @@ macro_rules! bytes {
 macro_rules! layouts {
     ($( $name:ident = $size:literal $(| $size32:literal)?
         { $( $field:ident @ $offset:literal $(| $offset32:literal)? ),* $(,)? } )*) => {
-        /// Layout of each struct.
+        /// Layout of each struct of the ABI.
         pub const LAYOUTS: &[Layout] = &[$( Layout {
             name: stringify!($name),
             size: bytes!($size $(| $size32)?),

@@ -44,7 +44,8 @@ pub struct ContextSymbol {
 }
 
 impl ContextSymbol {
-    /// Creates a context symbol: the loader writes the result of `address` into the variable `name`.
+    /// Creates a context symbol. The loader writes the result of `address` into the variable
+    /// `name`.
     ///
     /// ```compile_fail,E0133
     /// use anyfn::__private::ContextSymbol;
@@ -63,7 +64,7 @@ impl ContextSymbol {
         ContextSymbol { name, address }
     }
 
-    /// Returns the name of the context symbol: the variable into which the loader writes the address of a function.
+    /// Returns the name of the variable into which the loader writes the address.
     #[must_use]
     pub fn name(&self) -> &'static core::ffi::CStr {
         self.name
@@ -86,7 +87,7 @@ crate::__collected! {
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// Entry of `TYPES` for a type with `#[derive(Object)]`.
+/// Entry of `TYPES` or `RUNTIME_TYPES`, which registers one type.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns an error
     /// message if this fails. For `again`, see [`TypeIndex::define`].
@@ -104,8 +105,8 @@ pub static TYPES: [TypeEntry; 0] = [];
 
 #[cfg(not(test))]
 crate::__collected! {
-    /// Registrations of types of the runtime without `#[derive(Object)]`. They run before those of `TYPES`, so that no
-    /// other type takes their keys.
+    /// Registrations of the runtime's own types that do not use `#[derive(Object)]`. They run
+    /// before those of `TYPES`, so that no other type takes their keys.
     pub static RUNTIME_TYPES: [TypeEntry];
 }
 /// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
@@ -197,9 +198,9 @@ struct Table {
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns one entry for each function with `#[register]` in this library, and registers the types of the
-/// library, so that they are known before the first object exists. The loader of the library calls this
-/// function.
+/// Returns one entry for each function with `#[register]` in this library, and registers the types
+/// of the library, so that they are known before the first object exists. The loader calls this
+/// function when it loads the library.
 ///
 /// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
 /// the library remains. If a type cannot be registered, because its key belongs to another type, `*count` is set to -1
@@ -249,7 +250,8 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     unsafe { (*table).infos.as_ptr() }
 }
 
-/// Returns the string `type_schema` from the JSON metadata of a field; an empty string if it is absent.
+/// Returns the value of the key `type_schema` in the JSON metadata of a field; an empty string if
+/// the key is absent.
 #[must_use]
 pub fn field_schema(metadata: &str) -> alloc::string::String {
     let metadata = crate::json::Json::parse(metadata);
@@ -267,8 +269,8 @@ pub struct Note {
     minimum_core: [u32; 3],
 }
 
-/// ELF note that `export!` adds to a library. Its owner is `anyfn` and its type is 1. It contains the ABI
-/// version and the oldest version of the core with which the library works.
+/// ELF note that `export!` adds to a library. Its owner is `anyfn` and its type is 1. It contains
+/// the ABI version and the oldest version of the runtime with which the library works.
 pub const NOTE: Note = Note {
     name_size: 6,
     desc_size: 24,
@@ -358,8 +360,8 @@ pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object by calling `release`; returns false if the release is deferred. Only for
-/// the deleters of objects that [`new_object`] did not create.
+/// Destroys the content of an object by calling `release`; returns false if the destruction is
+/// deferred instead. Only the deleters of objects that [`new_object`] did not create may call this.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
 /// the deleter must then return immediately.
@@ -394,21 +396,21 @@ pub fn try_heap_string(bytes: &[u8]) -> Option<crate::ObjectRef> {
     crate::bytes_object::BytesObject::try_allocate(bytes, anyfn_abi::kTVMFFIStr)
 }
 
-/// Combines a hash with a value into a new hash, as the ABI defines.
+/// Combines a hash with a value into a new hash, by the formula that the ABI defines.
 #[inline]
 #[must_use]
 pub const fn hash_combine(hash: u64, value: u64) -> u64 {
     crate::hash::combine(hash, value)
 }
 
-/// Returns the hash of the content of a string or bytes, as the ABI defines.
+/// Returns the hash that the ABI defines for the content of a string or bytes value.
 #[inline]
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     crate::hash::hash_bytes(bytes)
 }
 
-/// Returns the hash of a value as a Map key, as the ABI defines.
+/// Returns the hash that the ABI defines for a value as a Map key.
 #[inline]
 #[must_use]
 pub fn any_hash(view: &AnyView<'_>) -> u64 {
@@ -441,7 +443,8 @@ pub unsafe fn next_pair<'a>(
     unsafe { crate::containers::next_pair(object, place) }
 }
 
-/// Replaces the value of the pair that [`next_pair`] returns for `place`, and returns the old value.
+/// Replaces the value of the pair that [`next_pair`] returns for `place`. Returns the old value;
+/// `None` at the end.
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content during the call.

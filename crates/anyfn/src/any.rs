@@ -99,7 +99,7 @@ impl Any {
         Any(raw)
     }
 
-    /// Transfers the value to C code, which must release it.
+    /// Returns the value as a C struct, whose receiver must release the value.
     #[inline]
     pub const fn into_raw(self) -> TVMFFIAny {
         let raw = self.0;
@@ -107,7 +107,7 @@ impl Any {
         raw
     }
 
-    /// Returns a reference to the ABI struct.
+    /// Returns a reference to the C struct that represents the value.
     #[inline]
     pub const fn as_raw(&self) -> &TVMFFIAny {
         &self.0
@@ -370,9 +370,9 @@ impl fmt::Debug for Any {
     }
 }
 
-/// Compares values in the same way as Map keys. Values are equal if they have the same type and the same bits,
-/// if they are strings or bytes with equal content, or if the equality hook of their type reports that they are
-/// equal.
+/// Compares values in the same way as a Map compares keys. Values are equal if they have the same
+/// type and the same bits, if they are strings or bytes with equal content, or if the equality hook
+/// of their type reports that they are equal.
 impl PartialEq for AnyView<'_> {
     fn eq(&self, other: &AnyView<'_>) -> bool {
         crate::hash::any_equal(self, other)

@@ -11,7 +11,7 @@ use anyfn_abi::{
 
 use crate::{Any, AnyView, Error, FromArg, Mismatch, Result};
 
-/// Words of a BigInt, borrowed from a value: two's complement, least significant word first.
+/// 64-bit words of a BigInt, borrowed from a value: two's complement, least significant word first.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {

@@ -11,8 +11,8 @@ use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWe
 use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
-/// Header and byte array of a String or Bytes object. The bytes follow in memory, and then a NUL byte that
-/// the length does not include.
+/// Header of a String or Bytes object, followed by the address and the length of its bytes. The
+/// bytes come next in memory, and then a NUL byte that the length does not include.
 #[repr(C)]
 pub(crate) struct BytesObject {
     header: TVMFFIObject,
@@ -60,7 +60,8 @@ impl BytesObject {
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
 
-    /// Creates a String or Bytes object with a copy of `bytes`.
+    /// Creates a String or Bytes object with a copy of `bytes`; calls `handle_alloc_error` if
+    /// memory allocation fails.
     #[inline]
     pub(crate) fn allocate(bytes: &[u8], type_index: i32) -> ObjectRef {
         match Self::try_allocate(bytes, type_index) {

@@ -27,9 +27,9 @@ macro_rules! casts {
             }
         }
 
-        /// Reads the object in the same way as [`Any::get`] and returns the same errors. An Array is copied if
-        /// a List is required, and a Map if a Dict is required, and vice versa. `try_from_object` never copies,
-        /// and returns the object if it has another type.
+        /// Converts the object in the same way as [`Any::get`], with the same errors. An Array is
+        /// copied if a List is required, and a Map if a Dict is required, and vice versa.
+        /// `try_from_object` never copies, and returns the object if it has another type.
         impl<$($checked)*> TryFrom<ObjectRef> for $ty {
             type Error = Error;
             fn try_from(object: ObjectRef) -> Result<$ty> {

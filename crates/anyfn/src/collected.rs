@@ -1,5 +1,5 @@
-//! Lists to which every crate of a program or library adds entries: functions with `#[register]`, types, methods.
-//! No central list names the entries.
+//! Lists to which every crate of a program or library can add entries: functions with
+//! `#[register]`, types, methods. No crate needs to know all entries of a list.
 //!
 //! On most platforms the linker assembles the entries of a list in one section (`linkme`), and no code runs for that.
 //! The linker for WebAssembly assembles no sections with pointers, but a table of constructors. There each entry
@@ -7,7 +7,7 @@
 //!
 //! The names of the items in the expansions must not be those of users, because the value of an entry refers to items of theirs.
 
-/// Declares a list. Its method `iter` returns the entries in any order.
+/// Declares a list. Its method `iter` returns the entries in an unspecified order.
 #[cfg(not(target_family = "wasm"))]
 #[doc(hidden)]
 #[macro_export]
@@ -34,7 +34,7 @@ macro_rules! __entry {
     };
 }
 
-/// Declares a list. Its method `iter` returns the entries in any order.
+/// Declares a list. Its method `iter` returns the entries in an unspecified order.
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 #[macro_export]
@@ -66,13 +66,13 @@ macro_rules! __entry {
     };
 }
 
-/// A list of entries, and the entries, where constructors add them.
+/// Implementation of the lists as linked lists, to which constructors add the entries.
 #[cfg(target_family = "wasm")]
 mod chain {
     use core::ptr;
     use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-    /// A list of entries, each of which a constructor adds.
+    /// A list to which constructors add the entries.
     pub struct Chain<T: 'static>(AtomicPtr<Link<T>>);
 
     /// An entry of a list.
@@ -83,7 +83,7 @@ mod chain {
     }
 
     impl<T> Link<T> {
-        /// Creates an entry that is in no list.
+        /// Creates an entry that is not in a list yet.
         pub const fn new(entry: T) -> Self {
             Link { entry, is_added: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) }
         }
@@ -96,7 +96,8 @@ mod chain {
             Chain(AtomicPtr::new(ptr::null_mut()))
         }
 
-        /// Adds an entry. Does nothing if it was added before: a host may run the constructors, too.
+        /// Adds an entry to the list. Does nothing if the entry is already in the list, because the
+        /// host may also have run the constructors.
         pub fn add(&self, link: &'static Link<T>) {
             if link.is_added.swap(true, Ordering::Relaxed) {
                 return;
@@ -125,7 +126,8 @@ mod chain {
         }
     }
 
-    /// Runs the constructors of the module once, unless it has a C library, whose start has run them.
+    /// Runs all constructors of the module once. Does nothing in a module with a C library, whose
+    /// start-up code has run them.
     fn run_constructors() {
         #[cfg(target_os = "unknown")]
         run_once();
@@ -134,8 +136,9 @@ mod chain {
     #[cfg(target_os = "unknown")]
     fn run_once() {
         unsafe extern "C" {
-            /// Function of the linker that runs all constructors. Because it is named here, the linker does not call
-            /// it itself at the beginning of each exported function.
+            /// Runs all constructors of the module. The linker generates this function. Without a
+            /// reference to the function, such as this declaration, the linker would also insert a
+            /// call at the beginning of each exported function.
             fn __wasm_call_ctors();
         }
         static HAVE_RUN: AtomicBool = AtomicBool::new(false);

@@ -85,8 +85,9 @@ pub trait FromArg {
     /// not be checked.
     const ALL: bool = false;
 
-    /// States whether reading a value as this type can run code outside this crate. The type parameter
-    /// prevents an implementation from using the constant of another type.
+    /// Property of the conversion that specifies whether reading a value as this type can run code
+    /// outside this crate. The type parameter of `Conversion` prevents an implementation from using
+    /// the constant of another type.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
@@ -102,9 +103,9 @@ pub trait FromArg {
 
 /// A Rust type that can be converted into a value: the type of a result, an element or an owned argument.
 pub trait IntoAny {
-    /// Memory representation of a field of this type. It specifies whether readers can borrow the field's
-    /// value instead of calling the getter. The type parameter prevents an implementation from using the
-    /// constant of another type.
+    /// Memory representation of a field of this type. It specifies whether readers can borrow the
+    /// field's value instead of calling the getter. The type parameter of `Lent` prevents an
+    /// implementation from using the constant of another type.
     ///
     /// ```compile_fail,E0326
     /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
@@ -142,7 +143,7 @@ struct Detail {
     expected: StdString,
     got: StdString,
     path: StdString,
-    /// True if `got` is a complete explanation, which messages do not combine with `expected`.
+    /// True if `got` is a complete explanation, so that messages do not mention `expected`.
     explained: bool,
 }
 
@@ -170,8 +171,8 @@ impl Mismatch {
         Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new(), explained: false }))
     }
 
-    /// Creates the mismatch for an invalid value of an accepted type, such as an unknown name. `reason` is the message; its
-    /// error has the kind `ValueError`.
+    /// Creates the mismatch for an invalid value of an accepted type, such as an unknown name. The
+    /// error has the kind `ValueError` and the message `reason`.
     #[cold]
     pub fn invalid(expected: StdString, reason: StdString) -> Mismatch {
         let (kind, path) = ("ValueError", StdString::new());
@@ -209,8 +210,9 @@ impl Mismatch {
         &self.0.path
     }
 
-    /// Converts the mismatch of an element into a mismatch of its container. `step` is the path from the container to
-    /// the element, such as `[3]`; `expected` and `got` describe the container.
+    /// Converts the mismatch of an element into the mismatch of its container. `step` is the path
+    /// from the container to the element, such as `[3]`; `expected` and `got` describe the
+    /// container.
     #[must_use]
     pub fn inside(mut self, step: &str, expected: StdString, got: StdString) -> Mismatch {
         self.0.path.insert_str(0, step);
@@ -242,7 +244,8 @@ impl fmt::Display for Mismatch {
 
 impl core::error::Error for Mismatch {}
 
-/// The error has no backtrace, because it would begin with a line of this crate.
+/// Converts a mismatch into an error without a backtrace, because a backtrace would begin with a
+/// line of this crate.
 impl From<Mismatch> for Error {
     #[cold]
     fn from(mismatch: Mismatch) -> Error {

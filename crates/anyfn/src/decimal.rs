@@ -1,4 +1,4 @@
-//! Reading of decimal numbers.
+//! Conversion of decimal numbers to floating-point numbers.
 //!
 //! `str::parse` does the same faster, but a library for size would contain its tables and code (16 KB) only for the
 //! few numbers in signatures.
@@ -34,7 +34,8 @@ impl Natural {
         self.0.len() as i64 * 32 - self.0.last().map_or(0, |digit| i64::from(digit.leading_zeros()))
     }
 
-    /// Subtracts `other` and returns true, if the number is not less than `other`.
+    /// Subtracts `other` and returns true. If `other` is greater than this number, returns false
+    /// and changes nothing.
     fn subtract(&mut self, other: &Natural) -> bool {
         let order = self.0.len().cmp(&other.0.len());
         if order.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev())).is_lt() {
@@ -53,8 +54,9 @@ impl Natural {
     }
 }
 
-/// Returns the floating-point number nearest to the decimal number in `text`, such as `-1.5e3`. Returns `None` if `text` is
-/// not a decimal number, or if its value is too large.
+/// Returns the floating-point number nearest to the decimal number in `text`, such as `-1.5e3`.
+/// Returns `None` if `text` is not a decimal number, or if no finite floating-point number is that
+/// large.
 #[must_use]
 pub fn parse_decimal(text: &str) -> Option<f64> {
     let (digits, exponent) = match text.split_once(['e', 'E']) {

@@ -401,7 +401,8 @@ impl Error {
         }
     }
 
-    /// Returns the error that caused this one. [`source`](core::error::Error::source) returns the same error, borrowed.
+    /// Returns the error that caused this one; `None` if there is none.
+    /// [`source`](core::error::Error::source) returns the same error, borrowed.
     pub fn cause(&self) -> Option<Error> {
         self.cause_ref().cloned()
     }
@@ -417,9 +418,9 @@ impl Error {
         cause.is_instance(kTVMFFIError).then(|| unsafe { &*ptr::from_ref(cause).cast::<Error>() })
     }
 
-    /// Returns further details of the error: a Map with the keys `function`, `argument`, `path`, `expected`
-    /// and `got`, or a foreign exception object. If the error has both, the Map contains the exception object
-    /// under the key `exception`.
+    /// Returns further details of the error, if any: a Map or a foreign exception object. The Map
+    /// can have the keys `function`, `argument`, `path`, `expected`, `got` and `notes`. If the
+    /// error also has a foreign exception object, the Map contains it under the key `exception`.
     pub fn context(&self) -> Option<ObjectRef> {
         // SAFETY: in an error the cell follows the header, and this part of it never changes.
         let context = unsafe { (*self.cell()).extra_context };
@@ -521,8 +522,8 @@ impl fmt::Debug for Error {
 }
 
 impl core::error::Error for Error {
-    /// Returns the [cause](Error::cause). Code that calls `source` repeatedly thus finds the whole chain of
-    /// causes.
+    /// Returns the [cause](Error::cause). Repeated calls of `source`, each on the previous result,
+    /// yield the whole chain of causes.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.cause_ref().map(|cause| cause as &(dyn core::error::Error + 'static))
     }

@@ -84,7 +84,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A function that accepts any arguments. Its signature lists no parameters.
+/// Implementation for closures that accept any arguments. The signature of such a function lists no
+/// parameters.
 impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,

@@ -69,8 +69,8 @@ fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
     }
 }
 
-/// C function that a type has registered to hash its objects as Map keys. It returns an int, or an error
-/// object if it failed. The 16-byte result is passed in two registers.
+/// C function that a type has registered to hash its objects as Map keys. It returns an int, or an
+/// error object if it failed. The 16-byte result is returned in two registers.
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 

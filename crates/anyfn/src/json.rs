@@ -24,7 +24,7 @@ pub(crate) enum Json {
 const DEPTH_MAX: usize = 64;
 
 impl Json {
-    /// Parses a string; returns `None` if it is not JSON or is nested too deeply.
+    /// Parses JSON; returns `None` if `text` is not valid JSON or is nested too deeply.
     pub(crate) fn parse(text: &str) -> Option<Json> {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value(DEPTH_MAX)?;
@@ -90,7 +90,8 @@ impl Reader<'_> {
         self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
-    /// Skips white space, and then `token`. Returns `None` if something else follows the white space.
+    /// Skips white space and then `token`. Returns `None` if the white space is not followed by
+    /// `token`.
     fn take(&mut self, token: &str) -> Option<()> {
         self.space();
         self.rest().starts_with(token).then(|| self.at += token.len())

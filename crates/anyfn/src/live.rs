@@ -129,8 +129,8 @@ mod ledger {
     }
 }
 
-/// Pair of functions that a library calls for each object that it creates or frees. They record which code
-/// created each live object.
+/// Pair of functions that a library calls for each object that it creates or frees, in order to
+/// record which code created each live object.
 ///
 /// Safe code calls its functions. Therefore creating a ledger from arbitrary functions is unsafe:
 ///
@@ -158,7 +158,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger from the two functions that it calls.
+    /// Creates a ledger from its two functions.
     ///
     /// # Safety
     /// Both functions must be callable from any thread and with any address, which they must not dereference. Neither
@@ -287,8 +287,9 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// Function to which a deleter jumps as its last step, to count the object as freed. Initially, it is the
-/// [`count_end`] of this library. The loader replaces it with a function of the process that loads the library.
+/// Function to which a deleter jumps as its last step, to count the object as freed. Initially, it
+/// is the [`count_end`] of this library. When the library is loaded, the loader replaces it with a
+/// function that remains mapped after the library is unmapped.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
 /// Sets the function that counts the objects freed by deleters of this library. The function must stay mapped

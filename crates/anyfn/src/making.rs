@@ -1,4 +1,5 @@
-//! Process-wide count of calls in progress. Only calls of functions that create objects are counted.
+//! Process-wide count of calls in progress to functions that create objects. Other calls are not
+//! counted.
 //!
 //! Such a function is found through the type of the object alone, so the caller holds nothing that keeps the library of
 //! the function mapped. The caller increments the count before it reads the address of the function. The runtime
@@ -17,8 +18,8 @@ use crate::types;
 /// progress. Other copies of this crate find the count through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
-/// Number of calls in progress of functions that create objects. A copy of this crate outside the runtime uses
-/// its own count only if the process has no anyfn runtime.
+/// Number of calls in progress to functions that create objects. A copy of this crate outside the
+/// runtime uses its own count only if the process has no anyfn runtime.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
@@ -30,21 +31,21 @@ pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
 }
 
-/// Returns true if no call of a function that creates objects is in progress. The runtime checks this after
-/// it has removed the addresses of a library's functions from the type table.
+/// Returns true if no call to a function that creates objects is in progress. The runtime checks
+/// this after it has removed the addresses of a library's functions from the type table.
 #[doc(hidden)]
 pub fn is_idle() -> bool {
     fence(Ordering::SeqCst);
     OWN.load(Ordering::SeqCst) == 0
 }
 
-/// Guard that adds one call of a function that creates objects to the count of calls in progress. Dropping the
-/// guard ends the call.
+/// Guard of a call to a function that creates objects. The call is counted as in progress until the
+/// guard is dropped.
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Starts counting a call of a function that creates objects. The caller must read the address of that
-    /// function afterwards, not before.
+    /// Begins to count a call to a function that creates objects. The caller must read the address
+    /// of that function afterwards, not before.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

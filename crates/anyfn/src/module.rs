@@ -1,4 +1,4 @@
-//! Modules: objects that contain functions with names, such as compiled code.
+//! Modules: objects that contain functions with names. Compiled code is an example.
 
 use core::fmt;
 
@@ -187,8 +187,8 @@ impl Module {
         crate::global!("ffi.ModuleGetImports")?.call((self,))?.get::<Array<Module>>()
     }
 
-    /// Imports a module. Its functions are then found by [`Module::find_function_with_imports`] and by this
-    /// module's code.
+    /// Imports the module `other`. Its functions are then found by
+    /// [`Module::find_function_with_imports`] and by the code of this module.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the other module already imports this one, directly or indirectly.
@@ -264,9 +264,10 @@ impl Module {
     }
 }
 
-/// Returns the first names of functions as a list for messages, followed by the number of the others.
+/// Formats the first function names as a list for messages, followed by the number of the remaining
+/// names.
 fn listed(names: &[StdString]) -> StdString {
-    /// Maximum number of functions that a message lists.
+    /// Maximum number of function names that a message lists.
     const MOST: usize = 10;
     let (first, others) = names.split_at(names.len().min(MOST));
     let mut list = StdString::new();

@@ -40,8 +40,8 @@ mod imp {
         })
     }
 
-    /// Ends a release that [`enter`] has begun. The end of the outermost release performs the deferred
-    /// releases.
+    /// Ends a release that [`enter`] has begun. If it is the outermost release, also performs the
+    /// deferred releases.
     #[inline]
     pub(crate) fn leave() {
         DEPTH.with(|depth| {

@@ -532,7 +532,8 @@ fn is_content<T: Object>(type_index: i32) -> bool {
 }
 
 impl<T: Object> Ref<T> {
-    /// Returns the content of an object if the object is of the type `T` or of a derived type.
+    /// Returns the content of an object as a `T`; `None` if the object is neither of the type `T`
+    /// nor of a derived type.
     #[inline]
     pub(crate) fn content_of(object: &ObjectRef) -> Option<&T> {
         if !is_content::<T>(object.type_index()) {

@@ -14,7 +14,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 
-/// Pair of functions that are called at the beginning and at the end of each call, for profiling.
+/// Pair of functions that are called at the beginning and at the end of each reported call, for
+/// profiling.
 ///
 /// Safe code calls its functions. Therefore creating an observer and installing it are unsafe:
 ///
@@ -41,15 +42,16 @@ use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 pub struct Observer {
     /// Size of this struct in bytes.
     size: usize,
-    /// Function that is called before each call. The result is passed to `leave`, unless it is 0.
+    /// Function that is called before each reported call. The result is passed to `leave`, unless
+    /// it is 0.
     enter: unsafe extern "C" fn(call: *const Call) -> u64,
-    /// Function that is called after each call for which `enter` did not return 0. Arguments: the result of `enter`,
-    /// the status that the call returned.
+    /// Function that is called after each reported call for which `enter` did not return 0.
+    /// Arguments: the result of `enter`, the status that the call returned.
     leave: unsafe extern "C" fn(token: u64, code: c_int),
 }
 
 impl Observer {
-    /// Creates an observer from the two functions that it calls.
+    /// Creates an observer from its two functions.
     ///
     /// # Safety
     /// `enter` must be callable from any thread with a valid [`Call`]. `leave` must be callable once with each result
@@ -97,7 +99,8 @@ pub mod door {
 }
 
 impl Call {
-    /// Returns true if the callee reports the call. Its caller may have reported the same call already.
+    /// Returns true if the callee reports the call. The caller may have reported the same call
+    /// already.
     pub fn is_callee(&self) -> bool {
         self.door == door::TO_PYTHON
     }

@@ -259,7 +259,8 @@ pub enum FieldKind {
     Bytes,
     /// Values with this type index, which is not the index of an object type. An example is None.
     Exactly(i32),
-    /// Objects of the type with this index or of a derived type.
+    /// Objects of the type with this index or of a derived type. An Array is converted to a List,
+    /// and a Map to a Dict, if the field requires that type.
     Object(i32),
     /// Values that at least one of these kinds accepts.
     Union(Vec<FieldKind>),
@@ -316,7 +317,8 @@ impl FieldKind {
         })
     }
 
-    /// Returns the type index that all values of the field have; -1 if it is not known statically.
+    /// Returns the static type index that the type table stores for a field of this kind; -1 for
+    /// [`FieldKind::Any`] and [`FieldKind::Union`].
     pub fn static_type_index(&self) -> i32 {
         match self {
             FieldKind::Int => kTVMFFIInt,
@@ -346,7 +348,7 @@ impl FieldKind {
         }
     }
 
-    /// Converts `value`, if necessary, to the value that a field of this kind stores.
+    /// Converts `value`, if necessary, to the form in which a field of this kind stores it.
     ///
     /// # Errors
     /// Returns the value itself if the field does not accept it.
@@ -405,8 +407,8 @@ fn plain(type_index: i32, bits: u64) -> Any {
 
 // ---- Slots
 
-/// Storage for one value that threads may read while another thread sets it. The second 32-bit word of the value
-/// contains a lock.
+/// Storage for one value, which other threads may read while a thread sets it. The second 32-bit
+/// word of the value contains a lock.
 #[repr(transparent)]
 #[allow(missing_debug_implementations, reason = "what it holds is read through a lock")]
 pub struct Slot(TVMFFIAny);
@@ -472,7 +474,8 @@ impl Slot {
         drop(unsafe { Slot::swap(slot, value) });
     }
 
-    /// Sets the value in a slot and returns the previous value; None if the field was not set.
+    /// Sets the value in a slot and returns the previous value, which is None if the field was not
+    /// set.
     ///
     /// # Safety
     /// The requirements of [`write`](Self::write) apply.
@@ -505,7 +508,8 @@ impl Slot {
     }
 }
 
-/// Returns the value in an immutable slot without adding a reference; `None` if the field is not set.
+/// Returns the value in a slot that no longer changes, without adding a reference; `None` if the
+/// field is not set.
 ///
 /// This also works for 16-byte values in other memory.
 ///

@@ -15,7 +15,8 @@ use anyfn_abi::{
 
 use crate::atomic64::AtomicU64;
 
-/// Combined count of an object with one strong reference and no weak references.
+/// Combined count of an object with one strong reference and no weak reference, except the weak
+/// reference that all strong references hold together.
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
 const WEAK_ONE: u64 = 1 << 32;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
@@ -23,7 +24,8 @@ const STRONG_MASK: u64 = 0xFFFF_FFFF;
 // with a specific error.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// Atomic operations on the 64-bit word with both reference counts, as the counting protocol needs them.
+/// Atomic operations that the counting protocol performs on the 64-bit word with both reference
+/// counts.
 pub(crate) trait Counter {
     fn load(&self, order: Ordering) -> u64;
     fn fetch_add(&self, n: u64, order: Ordering) -> u64;
@@ -53,7 +55,7 @@ impl Counter for AtomicU64 {
     }
 }
 
-/// Adds a strong reference; the caller must hold one.
+/// Adds a strong reference. The caller must already hold a strong reference.
 ///
 /// # Panics
 /// Panics at 3 * 2^30 references, before the count could overflow into the weak count. Only a loop that leaks
@@ -89,7 +91,7 @@ pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
     }
 }
 
-/// Adds a weak reference; the caller must hold a strong or weak one.
+/// Adds a weak reference. The caller must already hold a strong or a weak reference.
 ///
 /// # Panics
 /// Panics at 3 * 2^30 weak references, before the count could overflow.
@@ -107,7 +109,8 @@ fn too_many_weak(count: &impl Counter) -> ! {
     panic!("an object has too many weak references");
 }
 
-/// Releases a weak reference. If it was the last one, calls `delete` to free the memory.
+/// Releases a weak reference. If no reference of either kind remains, calls `delete` to free the
+/// memory.
 #[inline(always)]
 pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     if count.fetch_sub(WEAK_ONE, Ordering::Release) >> 32 == 1 {
@@ -116,7 +119,8 @@ pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     }
 }
 
-/// Adds a strong reference; the caller must hold a weak one. Returns false if the content has been destroyed.
+/// Adds a strong reference to an object. The caller must hold a weak reference to the object. If
+/// the content has been destroyed, adds no reference and returns false.
 ///
 /// # Panics
 /// Panics at 3 * 2^30 strong references, like [`inc_strong`].
@@ -164,7 +168,8 @@ mod tests {
     }
 }
 
-/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
+/// Tests that explore all interleavings of threads that add and release references; `./x test` runs
+/// the tests with `--cfg loom`.
 #[cfg(all(test, loom))]
 mod orders {
     use super::*;
@@ -189,8 +194,8 @@ mod orders {
         }
     }
 
-    /// A reference-counted value that counts how often it is released. `loom` checks its content for data
-    /// races.
+    /// A reference-counted value that counts how often its content is destroyed and its memory
+    /// freed. `loom` checks the accesses to the content for data races.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,

@@ -11,7 +11,7 @@ use crate::object::ObjectBox;
 use crate::typed::{self, FunctionTypes};
 use crate::{Names, PackableFn, PackedFunc};
 
-/// A Rust function without captured variables, as constant data.
+/// Constant description of a Rust function that captures no variables.
 ///
 /// All registered functions of a library share the code that creates their function objects and formats their
 /// signatures. Only `call` is specific to the function.
@@ -20,12 +20,14 @@ pub struct FunctionDef {
     types: &'static FunctionTypes,
     /// Flags of the function object, and the callback that returns its signature.
     ext: &'static AnyfnFunctionExt,
-    /// C function that implements the function. It works with any first argument, the context pointer.
+    /// C function that implements the function. It accepts any value as its first argument, the
+    /// context pointer.
     call: TVMFFISafeCallType,
 }
 
 impl FunctionDef {
-    /// Describes `function`, which `call` calls.
+    /// Creates the description of a Rust function. `call` is a C function that calls this Rust
+    /// function.
     ///
     /// ```compile_fail,E0133
     /// use anyfn::__private::{FunctionDef, Names};
@@ -44,7 +46,7 @@ impl FunctionDef {
         FunctionDef { names, types: F::TYPES, ext: ext(F::BLOCKING, F::UNSAFE), call }
     }
 
-    /// Returns the names, the documentation and the defaults.
+    /// Returns the names of the function and its arguments, the documentation and the defaults.
     #[must_use]
     pub fn names(&self) -> &'static Names {
         self.names
@@ -74,7 +76,7 @@ impl FunctionDef {
     }
 }
 
-/// Returns the extension of the function objects with these flags.
+/// Returns the extension of function objects with the given flags.
 const fn ext(is_blocking: bool, is_unsafe: bool) -> &'static AnyfnFunctionExt {
     const fn with(flags: u64) -> AnyfnFunctionExt {
         AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags, signature: Some(signature_of) }
@@ -95,7 +97,8 @@ unsafe extern "C" fn signature_of(func: *mut c_void, out: *mut TVMFFIAny) -> c_i
     unsafe { crate::function::write_text(out, || content.body().signature()) }
 }
 
-/// Describes a Rust function without captured variables as a [`FunctionDef`]. Expects its [`Names`] and the function.
+/// Describes a Rust function without captured variables as a [`FunctionDef`]. The arguments are the
+/// function's [`Names`] and the function itself.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __function_def {
@@ -144,9 +147,9 @@ macro_rules! __functions {
 
 /// A function with the attribute `#[register]`.
 pub struct RegisteredFunction {
-    /// The function. Its name is that of the global function.
+    /// Description of the function. The name in the description is the name of the global function.
     pub function: FunctionDef,
-    /// True if the function replaces a global function of the same name.
+    /// True if the function may replace a global function of the same name.
     pub overrides: bool,
 }
 

@@ -36,7 +36,7 @@ pub fn find(name: &str) -> Option<PackedFunc> {
     find_any(name).filter(|function| !function.is_unsafe())
 }
 
-/// Looks up a global function, even if it is [`Unsafe`](crate::Unsafe): such functions use addresses in their
+/// Looks up a global function, even one that is [`Unsafe`](crate::Unsafe) and uses addresses in its
 /// arguments without checking them. Returns `None` if the function does not exist.
 ///
 /// # Safety
@@ -60,7 +60,7 @@ fn find_any(name: &str) -> Option<PackedFunc> {
     PackedFunc::try_from_object(object).ok()
 }
 
-/// Looks up a global function.
+/// Looks up a global function that is not [`Unsafe`](crate::Unsafe).
 ///
 /// # Errors
 /// Returns `ValueError`, which names the nearest function, if the function does not exist. Returns `PermissionError` if
@@ -73,7 +73,7 @@ pub fn get(name: &str) -> Result<PackedFunc> {
     }
 }
 
-/// Looks up a global function, even if it is [`Unsafe`](crate::Unsafe): such functions use addresses in their
+/// Looks up a global function, even one that is [`Unsafe`](crate::Unsafe) and uses addresses in its
 /// arguments without checking them.
 ///
 /// # Safety

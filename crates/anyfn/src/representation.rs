@@ -3,21 +3,21 @@
 
 use core::marker::PhantomData;
 
-/// Field flag that the ABI does not define: the field stores a 16-byte value that does not change once it is
-/// set.
+/// Field flag, not defined by the ABI, of a field that stores a 16-byte value and does not change
+/// once it is set.
 pub(crate) const LENDS_VALUE: i64 = 1 << 62;
-/// Field flag that the ABI does not define: the field stores the address of an object, or NULL, and does not
-/// change once it is set.
+/// Field flag, not defined by the ABI, of a field that stores the address of an object, or NULL,
+/// and does not change once it is set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// Field flag that the ABI does not define: only the field's own getter and setter understand its
-/// representation.
+/// Field flag, not defined by the ABI, of a field whose representation only its own getter and
+/// setter understand.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// Field flag that the ABI does not define: the setter converts values with code outside this crate. That
-/// code may keep a reference to the value.
+/// Field flag, not defined by the ABI, of a field whose setter converts values with code outside
+/// this crate. That code may keep a reference to the value.
 pub(crate) const RUNS_CODE: i64 = 1 << 59;
-/// Field flag that the ABI does not define: the setter is a function object, but it keeps a reference to the
-/// value only in the field.
+/// Field flag, not defined by the ABI, of a field whose setter is a function object that keeps a
+/// reference to the value only in the field.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
 /// Memory representation of object fields whose Rust type is `T`.
@@ -45,8 +45,8 @@ impl<T: ?Sized> Lent<T> {
 }
 
 impl<T> Lent<T> {
-    /// Returns the representation of a field with the same memory layout whose setter converts values with
-    /// `conversion`.
+    /// Returns this representation with another conversion, `conversion`, which the field's setter
+    /// applies to values.
     pub(crate) const fn set_by(&self, conversion: &Conversion<T>) -> Lent<T> {
         Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
     }
@@ -87,8 +87,8 @@ impl<T: ?Sized> Conversion<T> {
         Conversion(self.0 | other.0, PhantomData)
     }
 
-    /// Returns the representation of a field of type `U` that is stored in a slot and whose values are
-    /// converted with `self`.
+    /// Returns the representation of a mutable field of type `U`, such as a `Cell`, whose setter
+    /// converts values with `self`.
     pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
         Lent(self.0, PhantomData)
     }

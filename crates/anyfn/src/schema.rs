@@ -53,8 +53,8 @@ impl Schema {
     }
 }
 
-/// Returns the name that messages in all languages use for the type with this key, such as `str`, `Array` or
-/// `Function`. A type that has no such name is named by its key.
+/// Returns the name that messages in all languages use for the type with this key, such as `str`,
+/// `Array` or `Function`. For a type without a special name, returns the key.
 pub fn word(type_key: &str) -> &str {
     match type_key {
         "ffi.String" | "ffi.SmallStr" | "const char*" => "str",

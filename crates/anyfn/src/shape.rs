@@ -1,4 +1,4 @@
-//! Shapes: sequences of extents as objects.
+//! Shapes: objects that contain a sequence of extents.
 
 use core::borrow::Borrow;
 use core::fmt;

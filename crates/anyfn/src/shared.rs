@@ -70,7 +70,8 @@ pub struct SharedField {
     pub setter: AtomicPtr<c_void>,
     /// Default value of the field, or the function that creates the default if flag bit 5 is set.
     pub default_value_or_factory: TVMFFIAny,
-    /// Type index of the field if it is known statically, else `kTVMFFIAny`.
+    /// Type index that all values of the field have, or `kTVMFFIAny` (-1) if it is not known
+    /// statically.
     pub field_static_type_index: i32,
 }
 
@@ -282,7 +283,7 @@ impl Attribute {
     }
 }
 
-/// Sets the value of one type in the table of an attribute's values, while other threads may read the entry.
+/// Sets the value that an attribute has for one type, while other threads may read the same entry.
 /// The type index of the value is stored last, because readers check it first.
 ///
 /// # Safety

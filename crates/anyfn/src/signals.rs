@@ -4,8 +4,9 @@ use anyfn_abi::TVMFFIEnvCheckSignals;
 
 use crate::{Error, Result};
 
-/// Lets the language that runs the program handle pending signals, such as Ctrl-C in Python. A long-running
-/// function should call this regularly.
+/// Checks whether the current call was cancelled, and lets the language that runs the program
+/// handle pending signals, such as Ctrl-C in Python. A long-running function should call this
+/// regularly.
 ///
 /// # Errors
 /// Returns an error if the function should stop; the function should return that error:

@@ -39,14 +39,14 @@ use crate::{Any, AnyView, Error, IntoArgs, PackedFunc, Result, Schema};
 pub struct Signature {
     /// Name of the function; empty if it is not known.
     pub name: StdString,
-    /// Positional arguments; `None` if they are not known.
+    /// Parameters of the function, in the order of the signature; `None` if they are not known.
     pub params: Option<Vec<Param>>,
     /// True if the names of the arguments are known.
     pub named: bool,
     /// True if the function accepts more positional arguments than `params` lists.
     pub variadic: bool,
-    /// Names of the keyword-only arguments. If `takes_names` is false, only callers in the language of the
-    /// function can pass these arguments.
+    /// Names of the keyword-only arguments. If `takes_names` is false, only callers in the language
+    /// in which the function is written can pass these arguments.
     pub keyword_only: Vec<StdString>,
     /// True if the function accepts named arguments directly. The positional arguments are then followed by the
     /// object that `ffi.GetKwargsObject` returns, and by alternating names and values. Constructors that are
@@ -68,7 +68,8 @@ pub struct Param {
     pub name: StdString,
     /// Type of the parameter; `Any` if it is not known.
     pub ty: Schema,
-    /// Value that is used if the argument is omitted; [`Fallback::Required`] if it must be passed.
+    /// Value that is used if the argument is omitted; [`Fallback::Required`] if the argument must
+    /// be passed.
     pub default: Fallback,
     /// True if the function only reads the tensor that is passed for this parameter.
     pub read_only: bool,
@@ -76,7 +77,7 @@ pub struct Param {
     pub by_name: bool,
 }
 
-/// Value of an argument that is omitted.
+/// Value that a function uses for an omitted argument.
 #[derive(Clone, Debug)]
 pub enum Fallback {
     /// No default: the argument is required.
@@ -88,7 +89,7 @@ pub enum Fallback {
     Unknown,
 }
 
-/// Origin of an argument of a call.
+/// Origin of the argument that a call passes for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The positional argument with this index.
@@ -100,7 +101,7 @@ pub enum Source {
 }
 
 impl Signature {
-    /// Parses a signature from its JSON.
+    /// Parses the JSON form of a signature.
     ///
     /// # Errors
     /// Returns `ValueError` if the string is not JSON or is nested too deeply.
@@ -210,7 +211,8 @@ impl Signature {
         mistake(&format!("{function}() takes {range} positional argument{s} but {got} {were} given"))
     }
 
-    /// Creates the error for an unknown name; `open` are the parameters that the call has not passed.
+    /// Creates the error for an argument name that is not in the signature. `open` contains the
+    /// parameters for which the call passes no argument yet.
     #[cold]
     fn unexpected(&self, function: &str, open: &[&Param], name: &str) -> Error {
         if self.keyword_only.iter().any(|known| known == name) {
@@ -250,7 +252,8 @@ fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
     mistake(&format!("{function}() missing {} required positional argument{s}: {names}", missing.len()))
 }
 
-/// Returns the error for a call whose arguments do not match the signature.
+/// Creates the error, with the message `text`, for a call whose arguments do not match the
+/// signature.
 fn mistake(text: &str) -> Error {
     Error::untraced("TypeError", text)
 }

@@ -1,4 +1,4 @@
-//! A map for few or rarely changed entries, whose code is small.
+//! A sorted map for few or rarely changed entries, which adds little machine code to a program.
 
 use core::borrow::Borrow;
 
@@ -36,7 +36,8 @@ impl<K, V> SortedMap<K, V> {
 }
 
 impl<K: Ord, V> SortedMap<K, V> {
-    /// Returns the index of the entry for `key`, or the index at which it would be inserted.
+    /// Returns the index of the entry for `key`. If the entry does not exist, returns the index at
+    /// which it would be inserted, as an error.
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
     where
         K: Borrow<Q>,
@@ -71,7 +72,8 @@ impl<K: Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Returns the value of `key`, which is set to `value` if the map does not contain `key`.
+    /// Returns the value of `key`. If the map does not contain `key`, inserts `key` with the value
+    /// `value` first.
     pub fn get_or_insert(&mut self, key: K, value: V) -> &mut V {
         let index = self.find(&key).unwrap_or_else(|index| {
             self.0.insert(index, (key, value));

@@ -1,4 +1,5 @@
-//! Strings and bytes: up to seven bytes are stored in the value, longer ones in an object.
+//! Strings and byte strings. Up to seven bytes are stored inline in the value, and longer content
+//! in an object.
 
 use core::borrow::Borrow;
 use core::cmp::Ordering;
@@ -20,7 +21,7 @@ use anyfn_abi::{
 use crate::bytes_object::{BytesObject, content_of};
 use crate::{Any, AnyView};
 
-/// Maximum number of bytes that are stored in the value itself.
+/// Maximum number of bytes that are stored inline in a value.
 pub(crate) const SMALL_MAX: usize = 7;
 
 /// Packs up to seven bytes into a little-endian word, padded with zeros.
@@ -391,7 +392,7 @@ impl Borrow<[u8]> for Bytes {
     }
 }
 
-/// Implements the comparison of two types by their bytes.
+/// Implements equality between two types by comparing their bytes.
 macro_rules! equal_bytes {
     ($( [$($generics:tt)*] $left:ty, $right:ty => |$this:ident, $other:ident| $equal:expr; )*) => { $(
         impl<$($generics)*> PartialEq<$right> for $left {
@@ -417,7 +418,8 @@ equal_bytes! {
     [] Bytes, Vec<u8> => |this, other| this.as_bytes() == other;
 }
 
-/// Returns the content of a `TVMFFIByteArray` as a string. Invalid UTF-8 is read as an empty string.
+/// Returns the content of a `TVMFFIByteArray` as a string, or an empty string if the bytes are not
+/// UTF-8.
 ///
 /// # Safety
 /// The requirements of [`TVMFFIByteArray::as_slice`] apply.

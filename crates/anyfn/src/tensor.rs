@@ -66,7 +66,7 @@ pub struct TensorView<'a> {
 }
 
 impl Tensor {
-    /// Takes ownership of a DLPack tensor.
+    /// Creates a tensor that takes ownership of a DLPack tensor.
     ///
     /// # Safety
     /// - `from` must be valid, and its ownership passes to the tensor.
@@ -389,8 +389,8 @@ impl<'a> TensorView<'a> {
         Ok(bytes)
     }
 
-    /// Returns the address and the number of bytes of all elements. Returns an error unless the elements are stored in
-    /// main memory without gaps.
+    /// Returns the address of the elements and their total size in bytes. Returns an error unless
+    /// the elements are stored in main memory without gaps.
     pub(crate) fn checked_bytes(&self) -> Result<(*mut u8, usize)> {
         tensor_mismatch::check_host(self)?;
         tensor_mismatch::check_contiguous(self)?;
@@ -405,8 +405,8 @@ impl<'a> TensorView<'a> {
         Ok((data, size))
     }
 
-    /// Returns the address and the number of all elements. Returns an error unless the elements are of type `T` and
-    /// stored in main memory without gaps.
+    /// Returns the address of the elements and their number. Returns an error unless the elements
+    /// are of type `T`, aligned, and stored in main memory without gaps.
     pub(crate) fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
         tensor_mismatch::check_dtype(self, T::DTYPE)?;
         tensor_mismatch::check_host(self)?;
@@ -452,7 +452,7 @@ mod sealed {
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub trait Element: sealed::Sealed + Copy + 'static {
-    /// Data type of the elements.
+    /// Data type of tensors whose elements have this Rust type.
     const DTYPE: DType;
 }
 
@@ -545,9 +545,10 @@ mod owned {
     use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
-    /// Alignment that is requested from the allocator. The elements are aligned within the block to
-    /// `ALIGNMENT`. With this small alignment, the allocator can return zeroed pages of the operating system
-    /// for large tensors; with a larger alignment, it would have to write the zeros.
+    /// Alignment in bytes that is requested from the allocator. Within the allocated block, the
+    /// elements are aligned to `ALIGNMENT`. With the smaller alignment, the allocator can return
+    /// zeroed pages of the operating system for large tensors; with the larger one, it would have
+    /// to write the zeros.
     const BASE: usize = 16;
 
     /// A managed DLPack tensor, together with its shape and the memory block for its elements.
@@ -619,7 +620,7 @@ mod owned {
 
     live::deleter!(pub(super) fn delete(managed: *mut DLManagedTensorVersioned) by release);
 
-    /// Frees a managed tensor with its shape and its elements.
+    /// Frees a managed tensor together with its shape and its elements.
     ///
     /// # Safety
     /// `managed` must come from `allocate` and not be used again.

@@ -23,8 +23,9 @@ impl Tensor {
         global!("anyfn.tensor_empty")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Creates a tensor for the result of a function, like [`Tensor::empty`]. If the caller passed arrays of
-    /// a framework with its own allocator, that framework allocates the tensor.
+    /// Creates a tensor with unspecified elements, like [`Tensor::empty`], for the result of a
+    /// function. If the function's caller passed arrays of a framework with its own allocator, that
+    /// framework allocates the tensor.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::empty`] or the error of the allocator.
@@ -103,7 +104,7 @@ impl Tensor {
         global!("anyfn.tensor_as_strided")?.call((self, &shape, &strides, offset))?.get::<Tensor>()
     }
 
-    /// Returns a tensor over the same memory with its dimensions in another order.
+    /// Returns a tensor over the same memory with its dimensions in the order `axes`.
     ///
     /// # Errors
     /// Returns `ValueError` if `axes` does not contain each dimension once.
@@ -137,8 +138,9 @@ impl Tensor {
         global!("anyfn.tensor_contiguous")?.call((self,))?.get::<Tensor>()
     }
 
-    /// Returns a copy of the tensor with another data type. Values are rounded to the nearest value of a
-    /// floating-point data type; an integer data type requires exact values.
+    /// Returns a copy of the tensor with another data type. A conversion to a floating-point data
+    /// type rounds to the nearest value, and a conversion to an integer data type requires values
+    /// that this type can represent exactly.
     ///
     /// # Errors
     /// Returns `ValueError` if the data type cannot represent a value, such as 300 or 1.5 for `int8`. Returns
@@ -173,7 +175,7 @@ impl Tensor {
         global!("anyfn.tensor_to_bytes")?.call((self,))?.get::<Bytes>()
     }
 
-    /// Sets all elements from `bytes`, which contains their values in row-major order.
+    /// Sets all elements to the values in `bytes`, which are in row-major order.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of bytes differs or the memory is read-only.

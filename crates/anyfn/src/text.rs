@@ -117,7 +117,7 @@ fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     Some(row[b.len()]).filter(|edits| *edits <= limit)
 }
 
-/// Shortens a name for messages if it is very long.
+/// Shortens a name of more than 200 bytes for messages.
 pub fn shorten(name: &str) -> Cow<'_, str> {
     const SHOWN_MAX: usize = 200;
     if name.len() <= SHOWN_MAX {

@@ -78,9 +78,9 @@ impl Names {
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
     }
 
-    /// Returns a copy of the arguments, with the read-only flag set on the tensors that the function only
-    /// reads. The caller may have passed read-only memory, so the function must not write to these tensors or
-    /// pass them on to be written.
+    /// Returns a copy of the arguments, with the read-only flag set on the tensors that the
+    /// function only reads. The caller may have passed read-only memory, so the function must not
+    /// write to these tensors or pass them to code that does.
     #[inline(never)]
     fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
         let mut marked = *args;
@@ -122,7 +122,8 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
 /// generic, a library would contain a copy of it for each registered function.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionTypes {
-    /// One function per argument, which returns its type; `None` if the function accepts any arguments.
+    /// Functions that return the types of the arguments, one function for each argument; `None` if
+    /// the function accepts any arguments.
     pub args: Option<&'static [fn() -> Schema]>,
     /// Function that returns the type of the result.
     pub result: fn() -> Schema,
@@ -133,12 +134,13 @@ pub struct FunctionTypes {
 pub struct SafeCall<'a> {
     call: TVMFFISafeCallType,
     handle: *mut c_void,
-    /// The handle is valid for this lifetime, so that a callee cannot keep it for later.
+    /// Lifetime for which the handle is valid. It prevents a callee from keeping the handle for
+    /// later.
     lifetime: PhantomData<&'a ()>,
 }
 
 impl SafeCall<'_> {
-    /// Combines a C function with the handle to pass.
+    /// Combines a C function with the handle to pass as its first argument.
     ///
     /// # Safety
     /// For the whole lifetime of the result, `call` must be callable with `handle` as first argument, as the ABI requires of

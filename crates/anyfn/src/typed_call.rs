@@ -64,22 +64,23 @@ fn wrong_result(function: &PackedFunc, mismatch: &Mismatch) -> Error {
     error
 }
 
-/// Returns the line of a traceback that shows where a Python function is defined. Returns `None` for other functions, and if
-/// the process does not run Python.
+/// Returns the source location of a Python function, formatted as a line of a traceback. Returns
+/// `None` for other functions, and if the process does not run Python.
 fn definition(function: &PackedFunc) -> Option<StdString> {
     let line = registry::find("anyfn.python_source")?.call((function,)).ok()?;
     line.get::<StdString>().ok()
 }
 
-/// Returns the name under which the process knows a function: its global name, the symbol of its code, or the qualified
-/// name of a Python function. Returns `None` if the function has no name, or if the runtime was built without loading of
-/// libraries, which includes the search for names.
+/// Returns the name under which the process knows a function: its global name, the symbol of its
+/// code, or the qualified name of a Python function. Returns `None` if the function has no name, or
+/// if the runtime was built without the library loader, which implements this look-up.
 fn known_name(function: &PackedFunc) -> Option<StdString> {
     let name = registry::find("ffi.FunctionName")?.call((function,)).ok()?;
     name.get::<StdString>().ok()
 }
 
-/// Returns the string value of the key `key` in a JSON object. Returns an empty string if there is no such key.
+/// Returns the string under the key `key` in a JSON object, or an empty string if the object has no
+/// such string.
 fn text<'a>(json: Option<&'a Json>, key: &str) -> &'a str {
     json.and_then(|json| json.get(key)).and_then(Json::text).unwrap_or_default()
 }

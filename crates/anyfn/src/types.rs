@@ -7,7 +7,7 @@ use anyfn_abi::{
 use crate::shared::{SharedColumn, SharedType};
 use crate::string::text_of;
 
-/// Returns the type info of a type; `None` if the index is unknown.
+/// Returns the type info of the type with the index `type_index`; `None` if no type has this index.
 pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     // SAFETY: the function may be called at any time, with any index.
     let info: *const SharedType = unsafe { TVMFFIGetTypeInfo(type_index) }.cast();
@@ -19,13 +19,13 @@ pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     info
 }
 
-/// Returns the key of the type with this index; `<unknown type>` if it does not exist.
+/// Returns the key of the type with this index; `<unknown type>` if no type has this index.
 pub fn type_key(type_index: i32) -> &'static str {
     // SAFETY: the key lives as long as the entry, for the lifetime of the process.
     info(type_index).map_or("<unknown type>", |info| unsafe { text_of(&info.type_key) })
 }
 
-/// Returns the index of the type with this key; `None` if it does not exist.
+/// Returns the index of the type with this key; `None` if no type has this key.
 pub fn type_index_of(type_key: &str) -> Option<i32> {
     let key = TVMFFIByteArray::from_slice(type_key.as_bytes());
     // SAFETY: the key is borrowed for the call. The parent index -2 requests a look-up without registration.

@@ -1,5 +1,5 @@
-//! Tests of the integration with standard Rust: standard traits, `?`, and names that do not collide with those
-//! of `std`.
+//! Tests that the crate works together with the Rust standard library: standard traits, the
+//! operator `?`, and names that both define.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -345,7 +345,8 @@ fn references_are_cast_by_standard_traits() {
     assert_eq!(Tensor::try_from(tensor).unwrap().view().dtype(), DType::UINT8);
 }
 
-/// Tests that names of the standard prelude keep their meaning beside the prelude of the crate.
+/// Tests that names of the standard prelude keep their meaning if the prelude of the crate is
+/// imported, too.
 mod with_the_prelude {
     use anyfn::prelude::*;
 

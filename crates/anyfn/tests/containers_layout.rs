@@ -1,4 +1,5 @@
-//! Tests of the memory layout of containers, which code of other languages reads without a call.
+//! Tests of the memory layout of containers, which code in other languages reads directly, without
+//! calling a function.
 
 use anyfn_core as _;
 

@@ -1,4 +1,4 @@
-//! Tests that reading an immutable field borrows its value and adds no reference.
+//! Tests that reading a read-only field borrows its value and adds no reference.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, Object, ObjectRef, Ref, String};

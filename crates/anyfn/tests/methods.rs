@@ -218,7 +218,7 @@ fn cells_hold_values_of_any_type() {
     assert_eq!(Cell::new(u64::MAX).get(), u64::MAX);
 }
 
-/// A value that counts its conversions.
+/// A type that counts how often a value is converted to it.
 struct Counted(usize);
 
 static READS: AtomicUsize = AtomicUsize::new(0);

@@ -29,7 +29,7 @@ struct Node {
     tracked: Tracked,
 }
 
-/// A value that counts its live instances.
+/// A type that counts its live instances.
 #[derive(Debug)]
 struct Tracked;
 

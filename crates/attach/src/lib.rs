@@ -52,11 +52,11 @@ pub enum AttachError {
         /// Reason that the runtime states for its refusal.
         reason: String,
     },
-    /// The process is already attached to another file.
+    /// This extension is already attached to another runtime.
     Attached {
         /// Path of the runtime that [`attach`] was asked to open.
         path: PathBuf,
-        /// Path of the runtime to which the process is already attached.
+        /// Path of the runtime to which this extension is already attached.
         current: PathBuf,
     },
 }
@@ -143,8 +143,8 @@ pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Opens the runtime library at `path` and returns its function table. The library stays loaded unless an
-/// error is returned.
+/// Opens the runtime library at `path` and returns its function table. On success the library stays
+/// loaded for the lifetime of the process.
 fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| load_error("NUL in its path".into()))?;

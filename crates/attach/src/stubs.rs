@@ -16,7 +16,8 @@ const FIRST: usize = std::mem::offset_of!(AnyfnApi, TVMFFIGetVersion);
 const COUNT: usize = (size_of::<AnyfnApi>() - FIRST) / size_of::<usize>();
 
 unsafe extern "C" {
-    /// Function table through which the stubs jump. All its functions are [`unattached`] at first.
+    /// Function table through which the stubs jump. At first, all its entries contain the address
+    /// of [`unattached`].
     static mut anyfn_attach_table: AnyfnApi;
 }
 

@@ -10,7 +10,7 @@ pub(super) const RELOCATABLE: u16 = elf::ET_REL;
 /// Object file type of a shared library.
 pub(super) const SHARED: u16 = elf::ET_DYN;
 
-/// Name of the symbol for the serialised modules in a library.
+/// Name of the symbol under which a library contains the serialised modules.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
 /// Format and machine of an ELF file, as its header identifies them.
@@ -40,8 +40,8 @@ impl Ident {
     /// Reads the header of a file. Returns the format and machine, and the object file type (`e_type`).
     /// Returns `None` if the file is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
-        /// An aligned copy of the ELF header. The header itself may be unaligned: if the file is a member of
-        /// an archive, it begins at any even offset.
+        /// An aligned copy of the ELF header. The header in `file` may be unaligned, because a
+        /// member of an archive begins at any even offset.
         #[repr(align(8))]
         struct Head([u8; size_of::<FileHeader64<LE>>()]);
 
@@ -68,8 +68,8 @@ impl Ident {
     }
 }
 
-/// Returns `count` records at the offset `at` of a file. Returns `None` if they are not aligned or not all in
-/// the file.
+/// Returns `count` records at the offset `at` of a file. Returns `None` if the records are not
+/// aligned or extend beyond the end of the file.
 pub(super) fn records<T: Pod>(file: &[u8], at: usize, count: usize) -> Option<&[T]> {
     pod::slice_from_bytes(file.get(at..)?, count).ok().map(|(records, _)| records)
 }
@@ -88,8 +88,8 @@ pub(super) fn put(bytes: &mut [u8], at: usize, new: &[u8]) -> bool {
     place.map(|place| place.copy_from_slice(new)).is_some()
 }
 
-/// Returns the entry of a global data object in the symbol table. Arguments: offset of its name in the string table,
-/// index of its section, address, size in bytes.
+/// Creates the symbol table entry of a global data object. Arguments: offset of its name in the
+/// string table, index of its section, address, size in bytes.
 pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> Sym64<LE> {
     Sym64 {
         st_name: U32::new(LE, name),
@@ -101,8 +101,9 @@ pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> S
     }
 }
 
-/// Returns the header of a section that is not mapped at run time and has no fixed-size entries. Arguments:
-/// offset of its name in the section name table, type, offset in the file and size in bytes, alignment.
+/// Creates the header of a section that is not mapped at run time and has no fixed-size entries.
+/// Arguments: offset of its name in the section name table, type, offset in the file and size in
+/// bytes, alignment.
 pub(super) fn section(name: u32, kind: u32, (offset, size): (usize, usize), align: u64) -> SectionHeader64<LE> {
     SectionHeader64 {
         sh_name: U32::new(LE, name),

@@ -37,8 +37,8 @@ fn damaged(what: &str) -> String {
     format!("it is damaged: {what} is not where the file says")
 }
 
-/// Returns `count` records at the offset `at` of a file. `what` is the name of the table in the error
-/// message.
+/// Returns `count` records at the offset `at` of a file. Error messages use `what` as the name of
+/// the table that contains the records.
 fn table<'a, T: Pod>(file: &'a [u8], at: usize, count: usize, what: &str) -> Fallible<&'a [T]> {
     records(file, at, count).ok_or_else(|| damaged(what))
 }
@@ -131,9 +131,9 @@ fn words(file: &[u8], at: usize) -> Option<&[U32<LE>]> {
     records(file, at, file.len().checked_sub(at)? / size_of::<U32<LE>>())
 }
 
-/// Returns the number of dynamic symbols. It is derived from the hash table at the offset `at` in the newer
-/// format (`DT_GNU_HASH`), which does not contain the number: the function follows the last hash chain to its
-/// end.
+/// Determines the number of dynamic symbols from the hash table at the offset `at`, which has the
+/// newer format (`DT_GNU_HASH`). That format does not store the number, so the function follows the
+/// last hash chain to its end.
 ///
 /// `GnuHashTable::symbol_table_length` of `object` does the same, but does not distinguish a table without entries, which
 /// is valid, from a damaged one.
@@ -193,8 +193,8 @@ pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?).is_some())
 }
 
-/// A table of the library that was copied to the new segment, with the data needed to update the header of
-/// the table's section.
+/// A table of the library that was copied to the new segment. The fields are used to update the
+/// header of the table's section.
 struct Moved {
     /// Address of the table before it was moved to the new segment.
     from: u64,
@@ -338,7 +338,7 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// Returns the program header of a loadable, read-only segment.
+/// Creates the program header of a loadable, read-only segment.
 fn new_segment(offset: usize, address: u64, size: usize, align: u64) -> ProgramHeader64<LE> {
     ProgramHeader64 {
         p_type: U32::new(LE, elf::PT_LOAD),
@@ -442,8 +442,9 @@ mod tests {
         }
     }
 
-    /// Tests that damaged libraries are accepted or refused without a panic and in bounded memory.
-    /// `ANYFN_FUZZ_SECONDS` sets the duration of the test in seconds.
+    /// Tests that embedding data in a damaged library succeeds or returns an error, without a
+    /// panic, and that the size of the result is bounded. `ANYFN_FUZZ_SECONDS` sets the duration of
+    /// the test in seconds.
     #[test]
     fn takes_any_library_without_a_panic() {
         let mut seeds = samples();

@@ -55,10 +55,10 @@ impl Bundle {
         Bundle::default()
     }
 
-    /// Creates the builder of a bundle that contains `module` and all modules that it imports, directly or
-    /// indirectly. If one of these modules is a library or is exported as object or source code, it becomes
-    /// the library of the bundle. Otherwise the bundle's library consists of the added files and imports
-    /// `module`.
+    /// Creates the builder of a bundle that contains `module` and all modules that it imports,
+    /// directly or indirectly. If one of these modules is a library or is exported as object or
+    /// source code, that module becomes the library of the bundle. Otherwise the bundle's library
+    /// consists of the added files and imports `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }
@@ -339,7 +339,7 @@ fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     }
 }
 
-/// Applies the keyword options that the global function `anyfn.bundle` received to the builder.
+/// Applies the keyword options of the global function `anyfn.bundle` to the builder.
 fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
     for (name, value) in options.iter_any() {
         let name = name.get::<&str>()?;

@@ -106,8 +106,8 @@ fn write(mut args: Parser) -> Result<(), Failure> {
     Ok(bundle.write(out)?)
 }
 
-/// Removes the next argument from `args` and returns it if it begins with one of `beginnings`. Otherwise
-/// returns `None`.
+/// If the next argument begins with one of `beginnings`, removes it from `args` and returns it.
+/// Otherwise returns `None`.
 fn passed_on(args: &mut Parser, beginnings: &[&str]) -> Result<Option<String>, lexopt::Error> {
     let Some(mut words) = args.try_raw_args() else { return Ok(None) };
     let is_passed_on =

@@ -26,7 +26,8 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     })
 }
 
-/// Returns the reason why one argument is not enough, and what to write. `word` is a library or the name of a function.
+/// Returns the error message for `anyfn call` with a single argument, `word`, which is a library or
+/// the name of a function. The message explains what to add.
 fn single_argument(word: &str) -> String {
     let needs = format!("`call` needs a file and the name of a function, got `{word}`");
     let path = Path::new(word);
@@ -54,8 +55,9 @@ fn functions_of(file: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Returns the message for a call with too few or too many arguments: the arguments that the function takes, and an
-/// example. Returns `None` if their number is right, or if the function does not state it.
+/// Returns the message for a call with too few or too many arguments: the arguments that the
+/// function takes, and an example. Returns `None` if the number of arguments is right, or if the
+/// function does not report its parameters.
 fn wrong_count(file: &str, name: &str, function: &PackedFunc, given: usize) -> Option<String> {
     let signature = Signature::parse(&function.signature()?).ok()?;
     let params = signature.params.as_deref()?;
@@ -91,8 +93,8 @@ fn type_name(ty: &Schema) -> String {
     if ty.origin == "DLTensor*" { "Tensor".to_owned() } else { ty.to_string() }
 }
 
-/// Returns an argument of a type as a word of a command line. Returns `None` for a type whose values cannot be written
-/// there, such as a tensor.
+/// Returns an example of an argument of a type, as it is written on a command line. Returns `None`
+/// for a type whose values cannot be written there, such as a tensor.
 fn example(ty: &Schema) -> Option<String> {
     let value = sample(ty)?;
     Some(match &value {
@@ -102,7 +104,8 @@ fn example(ty: &Schema) -> Option<String> {
     })
 }
 
-/// Returns a JSON value of a type.
+/// Returns an example of a value of a type as JSON, or `None` if values of the type cannot be
+/// written as JSON.
 fn sample(ty: &Schema) -> Option<Value> {
     let arg = |index: usize| ty.args.get(index).map_or_else(|| Some(Value::from(1)), sample);
     Some(match &*ty.origin {
@@ -164,7 +167,7 @@ fn value_of(value: &Value) -> Result<Any> {
     }
 }
 
-/// Formats the result of the called function for the terminal.
+/// Formats a value for the terminal, such as the result of the called function.
 fn shown(value: &Any) -> Result<String> {
     if value.is_none() {
         return Ok("None".into());

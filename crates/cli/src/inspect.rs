@@ -44,7 +44,8 @@ fn look(file: &str) -> Result<Value> {
     json(&registry::get("ffi.ModuleInspectFile")?.call((file,))?)
 }
 
-/// Converts a value to JSON.
+/// Converts a value of a report to JSON. Supported are maps, arrays, strings, booleans, integers
+/// and None.
 pub(crate) fn json(value: &Any) -> Result<Value> {
     if let Ok(map) = value.get::<Map<Text, Any>>() {
         let pairs = map.iter_any().map(|(key, value)| Ok((key.get::<&str>()?.to_owned(), json(value)?)));
@@ -87,8 +88,8 @@ const TITLES: &[(&str, &str)] = &[
     ("traits", "traits"),
 ];
 
-/// Formats the report `found` on a file as text, without empty fields. A blank line comes first if `follows`
-/// is true.
+/// Formats the report `found` on a file as text, without empty fields. If `follows` is true, the
+/// text begins with a blank line.
 fn shown(found: &Value, follows: bool) -> String {
     let mut text = if follows { "\n".to_owned() } else { String::new() };
     text.push_str(found["file"].as_str().unwrap_or_default());
@@ -159,7 +160,8 @@ fn tree(modules: &[Value]) -> Vec<String> {
     lines
 }
 
-/// Joins items into lines of about 80 characters.
+/// Joins items with commas into lines of at most 80 bytes. Only a single item that is longer
+/// exceeds this limit.
 fn lines(items: &[String]) -> Vec<String> {
     const WIDTH: usize = 80;
     let mut lines: Vec<String> = Vec::new();

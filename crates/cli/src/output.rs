@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// Writes the result of a command and returns its exit status.
+/// Writes the output of a command and returns the command's exit status.
 ///
 /// If the reader has closed the pipe, the command ends quietly. Any other failure to write is reported.
 pub(crate) fn print(text: &str) -> ExitCode {

@@ -61,8 +61,9 @@ fn key(name: &str, file: Option<&Path>) -> Result<()> {
     }
 }
 
-/// Runs a session process: loads the operator's libraries, then serves the session. The server starts such a process for each
-/// client; `rpc.spawn` starts one with the option `--spawned`.
+/// Runs a session process, which loads the operator's libraries and then serves one session. The
+/// server starts such a process for each client. `rpc.spawn` starts one with the option
+/// `--spawned`, which excludes `--load`.
 fn session(mut args: Parser) -> Result<()> {
     // The standard error of a session process is the operator's log, so the help is not printed.
     let wrong = |error: lexopt::Error| error!("ValueError", "{}", reason("rpc session", &error));

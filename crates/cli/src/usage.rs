@@ -38,8 +38,8 @@ Options have the form --option VALUE or --option=VALUE. What follows -- is never
 The exit status is 0 on success, 1 on failure (a file does not load, a call fails, ...) and 2 if the command line is wrong.
 ";
 
-/// Returns the help of one command, such as `new` or `rpc server`: its part of [`USAGE`]. For `help`, or if there is no
-/// such command, returns the help of all commands.
+/// Returns the help of one command, such as `new` or `rpc server`: [`USAGE`] without the parts
+/// about other commands. For `help`, or if the command does not exist, returns all of [`USAGE`].
 fn help(command: &str) -> String {
     if command == "help" {
         return USAGE.to_owned();
@@ -92,7 +92,8 @@ pub(crate) fn reason(command: &str, error: &lexopt::Error) -> String {
     }
 }
 
-/// Returns the next argument, or `None` if there are no more. An option is an error.
+/// Returns the next argument, or `None` if there are no more. Returns an error if the next argument
+/// is an option.
 pub(crate) fn argument(args: &mut Parser) -> Result<Option<String>, lexopt::Error> {
     match args.next()? {
         None => Ok(None),

@@ -169,8 +169,8 @@ fn a_bundle_is_made_and_shown() {
     assert!(!Path::new(&new).exists());
 }
 
-/// Creates a plugin from a template, builds it and runs its test. Skips the test if one of `tools` is
-/// missing.
+/// Creates a plugin from the template that `option` selects, builds the plugin and runs its test.
+/// Skips the test if one of `tools` is missing.
 fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
     if let Some(tool) = missing {

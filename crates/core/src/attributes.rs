@@ -113,8 +113,8 @@ pub(crate) fn column(name: &[u8]) -> Option<&'static SharedColumn> {
     COLUMNS.get(name).map(|column| &column.shown)
 }
 
-/// Sets the attribute `name` of a type. An attribute that is already set cannot be changed. With the type index 0
-/// (`None`), only the column is created.
+/// Sets the attribute `name` of a type. An attribute that is already set cannot be changed. With
+/// the type index 0, that of `None`, only the column is created.
 ///
 /// # Safety
 /// `value` must be valid.

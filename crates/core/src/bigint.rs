@@ -159,7 +159,7 @@ unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
     TVMFFIAny::from_bits(kTVMFFIInt, hash)
 }
 
-/// Compares two BigInts as map keys and returns true, as a value, if they are equal.
+/// Compares two BigInts as map keys. Returns a boolean value, which is true if they are equal.
 ///
 /// # Safety
 /// Both values must be valid BigInts.

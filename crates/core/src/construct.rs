@@ -32,7 +32,8 @@ fn register_copy(type_index: i32) -> Result<()> {
     unsafe { attributes::set(type_index, b"__ffi_shallow_copy__", view.as_raw()) }
 }
 
-/// Creates an object of a type and copies the values of all its reflected fields from `from`.
+/// Creates an object of a type and sets all its reflected fields to the values of these fields in
+/// the object `from`.
 fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     let info = type_info(type_index)?;
     if !from.is_instance(type_index) {
@@ -100,7 +101,8 @@ fn describe(type_index: i32) -> String {
     json
 }
 
-/// Writes `items` to `out` as a JSON list or map: separated by commas, between the brackets `open` and `close`.
+/// Writes `items` to `out` as a JSON array or object: separated by commas, between the brackets
+/// `open` and `close`.
 fn list<T>(
     out: &mut String,
     open: char,

@@ -33,9 +33,9 @@ const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("4_e2m1fn", kDLFloat4_e2m1fn, 4),
 ];
 
-/// Names with which the string form of a data type may begin; longer names precede shorter ones. Each element
-/// holds the name, the type code and the default number of bits; 0 means that the string must specify the
-/// number.
+/// Names with which the string form of a data type may begin. A name that begins with a shorter
+/// name precedes that name, as `uint` precedes `u`. Each element holds the name, the type code and
+/// the default number of bits; 0 means that the string must specify the number.
 const NAMES: &[(&str, u8, u8)] = &[
     ("uint", kDLUInt, 32),
     ("int", kDLInt, 32),

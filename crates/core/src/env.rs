@@ -44,7 +44,7 @@ pub(crate) fn set_stream(device_type: i32, device_id: i32, stream: TVMFFIStreamH
     old.unwrap_or(ptr::null_mut())
 }
 
-/// Returns the current stream of a device on this thread; NULL is the default stream.
+/// Returns the current stream of a device on this thread, or NULL for the device's default stream.
 #[inline]
 pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
     let found = STREAMS.with(|streams| {
@@ -102,7 +102,8 @@ static CHECK_CANCELLED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Registers a function that a frontend provides, such as `PyErr_CheckSignals`, under its name.
+/// Registers a function that a frontend provides, such as `PyErr_CheckSignals`. `name` must be one
+/// of the names that this function knows.
 pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     let cell = match name {
         b"PyErr_CheckSignals" => &CHECK_SIGNALS,
@@ -118,8 +119,8 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     Ok(())
 }
 
-/// Returns a tensor object for `tensor` if a frontend knows the owner of its memory and can keep it alive; otherwise
-/// returns `None`.
+/// Returns a tensor object for `tensor` if a frontend knows the owner of the tensor's memory and
+/// can keep that memory alive; otherwise returns `None`.
 pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     let owner = TENSOR_OWNER.load(Ordering::Acquire);
     if owner.is_null() || tensor.is_null() {
@@ -170,8 +171,9 @@ fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// Checks whether the call that this thread runs was cancelled, then lets the host language handle pending
-/// signals. A result other than 0 means that one of these two steps has raised an error.
+/// Checks whether the call that this thread runs was cancelled, then lets the frontend's language
+/// handle pending signals. A result other than 0 means that one of these two steps has raised an
+/// error.
 pub(crate) fn check_signals() -> Result<c_int> {
     let cancelled = CHECK_CANCELLED.load(Ordering::Acquire);
     if !cancelled.is_null() {

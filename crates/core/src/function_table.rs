@@ -1,4 +1,5 @@
-//! The table of global functions by name. [`registry`](crate::registry) fills it at its first use.
+//! The table of global functions by name. [`registry`](crate::registry) fills the table when the
+//! registry is first used.
 //!
 //! A name keeps its entry for the lifetime of the process. The function in the entry, its documentation and its
 //! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly

@@ -22,8 +22,9 @@ anyfn::__private::collected! {
     pub static LOADERS: [&'static dyn Loader];
 }
 
-/// True while a library is mapped or being opened. The loader sets it. While it is false, objects are created
-/// without looking up the libraries that they refer to; this check is one atomic load.
+/// True while a library is mapped or being opened. The loader sets this flag. While the flag is
+/// false, objects are created without looking up the libraries that they refer to. Reading the flag
+/// is one atomic load.
 pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
 
 /// Closure that registers a field, a method, an attribute or the metadata of a type.
@@ -40,8 +41,8 @@ pub enum LeaseKind {
     Opaque,
 }
 
-/// A mapped library, to which each [`Lease`] on it refers. The library stays mapped while a reference to this
-/// object exists.
+/// A mapped library. Each [`Lease`] on the library holds a reference to this object, and the
+/// library stays mapped while such a reference exists.
 pub trait Library: Send + Sync {
     /// Handles the release of a lease on this library that an object of the kind `kind` held.
     fn release(&self, kind: LeaseKind);
@@ -61,13 +62,13 @@ pub trait Loader: Sync {
     /// Returns `RuntimeError` if one of the names is registered already.
     fn register_globals(&self) -> Result<()>;
 
-    /// Creates a lease on the libraries that contain `addresses`, which stay mapped while it exists; NULL is
-    /// ignored. The first address is that of the deleter, the code that runs last. This crate calls the function
-    /// only while [`HAS_LIBRARIES`] is true.
+    /// Creates a lease on the libraries that contain `addresses`. The libraries stay mapped while
+    /// the lease exists. NULL addresses are ignored. The first address is that of the deleter, the
+    /// code that runs last. This crate calls the function only while [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
-    /// Handles the release of a lease with an address outside all known libraries. `number` is the number
-    /// that was passed to [`Lease::new`].
+    /// Handles the release of a lease for an address that was outside all known libraries. `number`
+    /// is the number that was passed to [`Lease::new`].
     fn forget(&self, number: NonZero<u32>);
 
     /// Records the libraries that an object keeps mapped, for diagnosis. `code` is the address of the code
@@ -95,7 +96,7 @@ pub trait Loader: Sync {
     /// Returns `ValueError` if the name is empty.
     fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
 
-    /// Registers the address of a symbol of a library that is linked into the process.
+    /// Registers the address of a symbol of a library that is statically linked into the process.
     ///
     /// # Errors
     /// Returns `ValueError` if `symbol` is NULL.
@@ -262,8 +263,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease on `libraries`. Dropping the lease calls [`Library::release`] for each library, and
-    /// [`Loader::forget`] with the number `unknown`.
+    /// Creates a lease on `libraries`. Dropping the lease calls [`Library::release`] for each
+    /// library and, if `unknown` is given, [`Loader::forget`] with this number.
     pub fn new(kind: LeaseKind, libraries: Libraries, unknown: Option<NonZero<u32>>) -> Lease {
         Lease { libraries, unknown, kind }
     }

@@ -30,9 +30,10 @@ struct Method {
     /// Address of the code that the function object calls, a `TVMFFISafeCallType`; NULL while the library
     /// that contains the code is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls of `target` in progress. The library of `target` stays mapped while this number is not
-    /// 0. The leases of the arguments do not suffice for this: an argument keeps mapped the library that has
-    /// created it, which need not be the library of `target`. Also, the arguments may be wrong.
+    /// Number of calls of `target` in progress. The library of `target` stays mapped while this
+    /// number is not 0. The leases of the arguments do not suffice for this: an argument keeps
+    /// mapped the library that has created it, which need not be the library of `target`. The
+    /// caller may also pass wrong arguments, which do not keep the library mapped.
     running: AtomicUsize,
     /// True if a newer build of the method's library has replaced `target` while the older build was still
     /// loaded.
@@ -52,7 +53,7 @@ unsafe impl Send for Method {}
 enum Role {
     Method,
     Static,
-    /// Constructor of the type. A type has only one, whatever its name.
+    /// Constructor of the type. A type has only one constructor, whose name does not matter.
     Init,
     /// Factory of a field's default value. The function has the name of the field.
     Default,

@@ -9,7 +9,7 @@ use crate::sys::Mutex;
 
 /// Object that represents a missing value, such as the value of a key that is not in a map.
 static MISSING: Slot = Slot::new();
-/// Object that precedes the named arguments in a call of a constructor.
+/// Object that precedes the named arguments in a call to a constructor.
 static KWARGS: Slot = Slot::new();
 
 /// Returns the object in `slot`. The first call creates a plain object there.

@@ -76,8 +76,8 @@ impl Require {
     pub(crate) const NOTHING: Require = Require { alignment: 0, contiguous: false };
 }
 
-/// Creates a tensor object from a DLPack tensor in the format before 1.0. On success the object owns `from`; on an
-/// error the caller still owns it.
+/// Creates a tensor object from a DLPack tensor in the unversioned format, used before DLPack 1.0.
+/// On success the object owns `from`; on an error the caller still owns it.
 ///
 /// # Safety
 /// `from` must be a valid DLPack tensor.
@@ -89,8 +89,8 @@ pub(crate) unsafe fn from_managed(from: *mut DLManagedTensor, require: Require) 
     Ok(new_tensor(tensor, Owner::Managed(from), extents, false))
 }
 
-/// Creates a tensor object from a DLPack tensor in the format since 1.0. On success the object owns `from`; on an error
-/// the caller still owns it.
+/// Creates a tensor object from a DLPack tensor in the versioned format, used since DLPack 1.0. On
+/// success the object owns `from`; on an error the caller still owns it.
 ///
 /// # Safety
 /// `from` must point to a `DLManagedTensorVersioned`, which must be valid if its major version is the supported one. In
@@ -312,7 +312,8 @@ fn expect_tensor(object: &ObjectRef, what: &str) -> Result<()> {
     bail!("TypeError", "{what}: expected a `ffi.Tensor` but got `{}`", object.type_key())
 }
 
-/// Exports a tensor in the DLPack format before 1.0, which cannot mark memory as read-only.
+/// Exports a tensor in the unversioned format of DLPack, used before 1.0, which cannot mark memory
+/// as read-only.
 pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensor) {
         // SAFETY: the struct was created by `Box` below; the consumer calls this function once.
@@ -327,7 +328,8 @@ pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
     Ok(Box::into_raw(Box::new(managed)))
 }
 
-/// Exports a tensor object in the DLPack format since 1.0, including the flag for read-only memory.
+/// Exports a tensor object in the versioned format of DLPack, used since 1.0, including the flag
+/// for read-only memory.
 pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVersioned> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensorVersioned) {
         // SAFETY: the struct was created by `Box` below; the consumer calls this function once.

@@ -211,8 +211,8 @@ pub(crate) fn keys() -> Vec<&'static [u8]> {
     KEYS.iter().filter(|(_, entry)| !entry.load(Ordering::Acquire).is_null()).map(|(key, _)| key).collect()
 }
 
-/// Registers a type and returns its index. If a type with this key is registered already, returns its index and ignores
-/// the other properties.
+/// Registers a type and returns its index. If a type with this key is registered already, returns
+/// the index of that type and ignores the other properties.
 pub(crate) fn get_or_register(new: &NewType<'_>) -> Result<i32> {
     if let Some(known) = index_of(new.key) {
         return Ok(known);
@@ -279,7 +279,8 @@ fn register(new: &NewType<'_>) -> Result<i32> {
 }
 
 impl Writer {
-    /// Allocates an index for a new type and reserves `num_slots` consecutive indices, beginning with it.
+    /// Allocates an index for a new type and reserves `num_slots` consecutive indices, beginning
+    /// with it. If the type has a static index, checks and returns that index instead.
     fn allot(
         &mut self,
         new: &NewType<'_>,
@@ -344,8 +345,8 @@ fn chunk_of(index: i32) -> &'static Chunk {
     chunk
 }
 
-/// Returns the address of an array with the ancestors of a new type, the root first. `parent` is the parent
-/// of the new type. The array is never freed.
+/// Returns the address of an array with the ancestors of a new type, the root first. `parent` is
+/// the parent of the new type; without a parent, the result is NULL. The array is never freed.
 fn ancestors(parent: Option<&'static TypeEntry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
     let mut all: Vec<*const SharedType> = Vec::new();
@@ -465,10 +466,10 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field again,
-    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the new field
-    /// has another offset or size. Also returns false if the old getter is still loaded and either getter does not
-    /// belong to a plugin.
+    /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field
+    /// again, unless the old ones must stay (see [`libraries::take_over`]). Returns false if the
+    /// new field has another offset, size or kind of setter. Also returns false if the old getter
+    /// is still loaded and either getter does not belong to a plugin.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
     /// reads the objects of older builds, so it stays mapped as long as these objects exist.

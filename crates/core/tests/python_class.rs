@@ -1,5 +1,6 @@
-//! Tests of `ffi.MakeFieldGetter` and related functions. With them, the peer's Python frontend defines types
-//! whose fields are stored directly as numbers, values or references.
+//! Tests of `ffi.MakeFieldGetter` and related functions. With these functions, the Python frontend
+//! of tvm-ffi, the peer, defines types whose fields are stored directly as numbers, values or
+//! references.
 
 use core::ffi::{c_int, c_void};
 

@@ -137,7 +137,8 @@ impl Compiler {
     }
 }
 
-/// Returns the first C compiler that exists, or `None` if the machine has no C compiler.
+/// Returns the first C compiler that exists: the command in the variable `CC`, or `cc`, `gcc` or
+/// `clang` on `PATH`. Returns `None` if none of them exists.
 ///
 /// # Errors
 /// Returns the reason if the value of the variable `CC` is not a complete command.
@@ -179,7 +180,7 @@ fn version(compiler: &Compiler) -> String {
     format!("{} ({first})", compiler.program.display())
 }
 
-/// Runs a command to completion, for at most [`PATIENCE`].
+/// Runs a command and waits until it has ended. Terminates the command after [`PATIENCE`].
 ///
 /// # Errors
 /// Returns the reason why the command failed, with the first three lines of its error output.

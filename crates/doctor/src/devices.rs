@@ -1,5 +1,5 @@
-//! Device checks. Each available device is used once. For each known kind without an available device, the
-//! reason is reported.
+//! Checks of devices. Each available device is tested. For each known kind of device without an
+//! available device, the reason is reported.
 
 use std::ffi::CString;
 

@@ -192,7 +192,8 @@ fn space(id: &str, folder: &Path, variable: &str) -> Check {
     Check::new(id, Status::Ok, done, why)
 }
 
-/// Widens a number of the system, which has 32 or 64 bits.
+/// Converts a number from a system call, which has 32 or 64 bits depending on the platform, to 64
+/// bits.
 fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }

@@ -28,7 +28,7 @@ fn global_symbol(name: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// Copies a C string. `text` must be NULL, for which `None` is returned, or a valid string.
+/// Copies a C string into a Rust string. Returns `None` for NULL.
 fn text(text: *const c_char) -> Option<String> {
     // SAFETY: NULL, or a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())

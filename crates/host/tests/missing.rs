@@ -1,9 +1,10 @@
-//! Tests that the error for a function that a feature adds names the feature if its functions are missing.
+//! Tests the error for a global function whose feature is absent from the runtime: the error must
+//! name the feature.
 
 use anyfn::registry;
 use anyfn_host as _;
 
-/// Beginnings of the names of the functions that every library has.
+/// Prefixes of the names of functions that every build of the library contains.
 const CORE: [&str; 17] = [
     "anyfn.DefaultFactory",
     "anyfn.Register",

@@ -44,8 +44,8 @@ struct Custom {
     methods: [Option<PackedFunc>; NAMES.len()],
 }
 
-/// Creates a module of a user-defined kind. This is the global function `ffi.ModuleCreate`. Arguments: kind, then
-/// alternating names of operations and functions.
+/// Creates a module of a user-defined kind. This is the global function `ffi.ModuleCreate`.
+/// Arguments: the kind, then alternating operation names and functions.
 pub(crate) fn create(args: Args<'_>) -> Result<Module> {
     let kind = args.get::<&str>(0)?;
     let fail = |reason: &str| anyfn::error!("ValueError", "cannot create a module of kind `{kind}`: {reason}");

@@ -80,7 +80,8 @@ fn of(module: &Module) -> Result<OwnModule> {
     OwnModule::try_from(module)
 }
 
-/// Returns true if the file of a module, or the file whose path is the second argument, is the one that was loaded.
+/// Returns true if loading the file of a module now would yield the code of that module. The
+/// arguments are the module and, optionally, the path of a file that is checked instead.
 fn is_current(args: Args<'_>) -> Result<bool> {
     let path = if args.len() > 1 { args.get::<Option<&str>>(1)? } else { None };
     Ok(of(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))

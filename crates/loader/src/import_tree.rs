@@ -17,7 +17,8 @@ pub(crate) enum ModuleEntry<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tree<'a> {
     pub(crate) entries: Vec<ModuleEntry<'a>>,
-    /// Pairs of indices in `entries`, sorted by the first index: a module, and a module that it imports.
+    /// Pairs of indices in `entries`, sorted by the first index. The first index of a pair is a
+    /// module, the second one a module that it imports.
     pub(crate) edges: Vec<(usize, usize)>,
 }
 
@@ -37,8 +38,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Returns an error if a module imports itself directly or indirectly. Repeatedly removes a module that no
-    /// remaining module imports; modules in a cycle are never removed.
+    /// Returns an error if a module imports itself directly or indirectly. The check repeatedly
+    /// discards a module that no remaining module imports; modules in a cycle always remain.
     fn check_acyclic(&self) -> Result<(), String> {
         // All entries of the library are one module.
         let library = self.entries.iter().position(|entry| *entry == ModuleEntry::Library).unwrap_or(0);

@@ -17,14 +17,16 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.LiveHandlesText" [] => |args: Args<'_>| of_module(args, |mapped| Any::new(ledger::text(mapped)?)),
 };
 
-/// Registers the functions, and starts recording live objects if the environment asks for it.
+/// Registers the global functions of the ledger, and starts recording live objects if the
+/// environment variable `ANYFN_LEDGER` is set to `1`.
 pub(crate) fn register() -> Result<()> {
     registry::register_defs(FUNCTIONS)?;
     ledger::start_if_asked();
     Ok(())
 }
 
-/// Starts recording live objects (in the ledger) and returns the address of the ledger.
+/// Starts the ledger, that is, the recording of live objects, and returns the address of the
+/// ledger.
 fn start_ledger() -> OpaquePtr {
     let ledger = core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>();
     // SAFETY: a ledger is never freed, and only frontends of this project know what the pointer is.

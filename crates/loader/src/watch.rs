@@ -38,13 +38,14 @@ pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleWatchNewest" [] => |m: Module| of(&m)?.newest(),
 };
 
-/// Creates a module that follows a file and uses its newest build (see `watch.rs`).
+/// Creates a module that follows a file, that is, always uses the newest build of the file that
+/// could be loaded.
 fn watch_file(args: Args<'_>) -> Result<Module> {
     let callback = |index| if args.len() > index { args.get::<Option<PackedFunc>>(index) } else { Ok(None) };
     Watch::open(args.get::<&str>(0)?, callback(1)?, callback(2)?)
 }
 
-/// A file that a module follows, with its newest build that could be loaded.
+/// A file that a module follows, with the newest build of the file that could be loaded.
 pub(crate) struct Watch {
     path: StdString,
     /// Callback that is called with the path and the new module after a newer build was loaded.
@@ -114,8 +115,8 @@ impl Watch {
         self.state.lock().problem.clone()
     }
 
-    /// Checks the file. If its content is a newer build that can be used, makes it the current build and
-    /// returns true.
+    /// Checks whether the content of the file has changed. If it is a newer build that can be used,
+    /// makes it the current build and returns true.
     ///
     /// # Errors
     /// Returns the error of a callback. A build that is not good is reported to `on_problem` and is not an error.
@@ -238,7 +239,8 @@ impl Watch {
     }
 }
 
-/// Loads the module in the file at `path`. It must be a module of this runtime.
+/// Loads the module in the file at `path`. Returns an error if the module was not created by this
+/// runtime.
 fn load_from(path: &str) -> Result<OwnModule> {
     OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
 }
@@ -261,7 +263,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Checks the file and returns the function in the current build.
+    /// Checks the file for a newer build and returns the function in the current build.
     fn function(&self) -> Result<PackedFunc> {
         self.watch.poll()?;
         let build = self.watch.state.lock().build;
@@ -422,7 +424,8 @@ fn followed(module: &OwnModule) -> Option<&Arc<Watch>> {
     module.implementation_as::<WatchModule>().map(|WatchModule(watch)| watch)
 }
 
-/// Returns the file that a module follows, with its state.
+/// Returns the file that a module follows, with its state. Returns an error if the module follows
+/// no file.
 ///
 /// # Errors
 /// Returns `TypeError` if the module does not follow a file.

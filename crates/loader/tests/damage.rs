@@ -100,7 +100,7 @@ const DYNAMIC: u32 = 2;
 const LOAD: u32 = 1;
 const TLS: u32 = 7;
 
-/// Tags of the dynamic section.
+/// Tags of the entries in the dynamic section.
 mod tag {
     pub(crate) const NEEDED: u64 = 1;
     pub(crate) const PLTRELSZ: u64 = 2;
@@ -473,8 +473,8 @@ fn a_library_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-/// Tests that a library without section headers, as `sstrip` produces it, can be loaded: the dynamic loader
-/// needs none.
+/// Tests that a library without section headers, as `sstrip` produces it, can be loaded. The
+/// dynamic loader needs no section headers.
 #[test]
 fn section_headers_are_not_needed() {
     let Some((mut content, _)) = library() else { return };

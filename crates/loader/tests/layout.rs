@@ -1,5 +1,5 @@
-//! Tests a Rust plugin with a type whose fields differ from the fields of a registered type with the same
-//! key.
+//! Tests that a Rust plugin is refused if a type with the same key as one of its types, but with
+//! other fields, is registered already.
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterAttr, kTVMFFIObject};
 use anyfn::reflection::TypeInfo;

@@ -229,8 +229,8 @@ fn what_cannot_be_counted_is_pinned() {
     let _: *const c_void = (TVMFFIFunctionCall as *const ()).cast();
 }
 
-/// Tests callbacks in both directions: the caller keeps a function of the library, and the library keeps a
-/// function of the caller.
+/// Tests that callbacks in both directions work after the module is dropped: a function of the
+/// library that the caller keeps, and a function of the caller that the library keeps.
 #[test]
 fn callbacks_in_both_directions_outlive_the_module() {
     let _turn = turn();

@@ -333,7 +333,8 @@ unsafe extern "C" fn linked_in_too(_: *mut c_void, _: *const TVMFFIAny, _: i32, 
     0
 }
 
-/// Tests two libraries linked into one program, with functions of the same names.
+/// Tests that two libraries linked into one program are separate modules, although their functions
+/// have the same names.
 #[test]
 fn each_prefix_is_a_module_of_its_own() {
     static mut SLOTS: [*mut c_void; 2] = [std::ptr::null_mut(); 2];

@@ -31,8 +31,8 @@ fn library(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     compile(name, &format!("{HEAD}\n{source}"), flags)
 }
 
-/// Returns the linker flags for a library that needs the library at `path`. They include a run path to its
-/// folder.
+/// Returns the linker flags for a library that needs the library at `path`. The flags add the
+/// folder of `path` to the run path.
 fn needed(path: &Path) -> [String; 2] {
     let folder = path.parent().unwrap().display();
     let name = path.file_name().unwrap().to_str().unwrap();

@@ -12,7 +12,7 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
     result.unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
-/// Registers a function as a global function, for all languages: `#[register("name")]`.
+/// Registers a function as a global function that all languages can call (`#[register("name")]`).
 ///
 /// In a program, the function is available from the first use of the registry on; in a plugin, from the time the
 /// plugin is loaded until its module is released. The argument names and the doc comment are kept as the function's
@@ -83,7 +83,8 @@ pub fn export(items: TokenStream) -> TokenStream {
     finish(export::expand(items.into()))
 }
 
-/// Makes a Rust type an object type and registers its fields for all languages: `#[derive(Object)]`.
+/// Makes a Rust type an object type and registers its fields for all languages
+/// (`#[derive(Object)]`).
 ///
 /// The named fields become reflected fields, which every language reads by name and whose doc comments it sees. Every
 /// language can construct objects from arguments for these fields. The type of a field must be one that functions take
@@ -167,7 +168,8 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
 }
 
-/// Registers the functions in an `impl` block for all languages: `#[methods]`. The type must have `#[derive(Object)]`.
+/// Registers the functions in an `impl` block for all languages (`#[methods]`). The type must have
+/// `#[derive(Object)]`.
 ///
 /// Functions whose first parameter is `&self` or `this: Ref<Self>` become methods; the others become static methods.
 /// Types, defaults, names and doc comments are treated as in [`macro@register`]. Helpers for Rust alone belong in

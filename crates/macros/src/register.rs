@@ -70,8 +70,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// Generates a safe function that passes its arguments on to an `unsafe fn`. Only the registration, which marks the
-/// function as unsafe, refers to it.
+/// Generates a safe function that passes its arguments on to an `unsafe fn`. Only the registration,
+/// which marks the function as unsafe, refers to the generated function.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {

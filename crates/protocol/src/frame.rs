@@ -193,8 +193,9 @@ impl Frames {
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns a buffer like [`Frames::room`], but with at least `count` bytes. The buffer may grow, so the
-    /// caller must already have received the data that it will write there.
+    /// Returns a buffer like [`Frames::room`], but with at least `count` bytes. The buffer may grow
+    /// by this size, so the caller must already have received the bytes that it will write to the
+    /// buffer.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -269,8 +270,8 @@ impl Frames {
         }
     }
 
-    /// Appends a frame's payload to an incomplete message. Returns true if it was the last frame; `whole`
-    /// then contains the message.
+    /// Appends a frame's payload to an incomplete message. Returns true if the frame was the last
+    /// one of the message; `whole` then contains the message.
     fn keep(
         &mut self,
         kind: FrameKind,

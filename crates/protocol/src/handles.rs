@@ -13,8 +13,8 @@ use crate::value::Class;
 struct HandleEntry {
     class: Class,
     object: Any,
-    /// Number of times that the handle was sent to the peer, minus the number of times that the peer has
-    /// released it.
+    /// Number of times that the handle was sent to the peer, minus the number of times that the
+    /// peer has released the handle.
     sent: u64,
     /// True for a tensor that borrows its memory for the duration of a call. The peer may only read and write
     /// its elements, and only during the call.
@@ -44,7 +44,7 @@ pub(crate) struct Handles {
     limit: u32,
 }
 
-/// Local object that a handle of the peer refers to.
+/// Local object to which a handle held by the peer refers.
 pub struct Named {
     /// Class of the object.
     pub class: Class,
@@ -111,7 +111,7 @@ impl Handles {
         (self.number(place) == handle).then_some(place)
     }
 
-    /// Returns the local object that a handle of the peer refers to.
+    /// Returns the local object to which a handle held by the peer refers.
     pub(crate) fn get(&self, handle: u64) -> Result<Named> {
         let entry = self.find(handle).and_then(|place| self.places[place as usize].entry.as_ref());
         match entry {

@@ -54,8 +54,8 @@ pub enum Refused {
     Version(u8, u8),
     /// The client has no key, but the server requires one.
     NoKey,
-    /// The client has a key, but the server has none. The client must not continue, since it would send its
-    /// secrets to a peer that cannot prove its identity.
+    /// The client has a key, but the server has none. The client must not continue, because it
+    /// would send confidential data to a server that cannot prove its identity.
     KeyNotTaken,
     /// The two ends have different keys.
     WrongKey,
@@ -114,8 +114,9 @@ impl Arrived {
         (self.0.len() >= count).then(|| self.0.drain(..count).collect())
     }
 
-    /// Takes a byte string with a length prefix (`u16 length | bytes`) from the buffer. Fails if it is longer
-    /// than `most` bytes. Returns `None` if it has not arrived completely.
+    /// Takes a byte string with a length prefix (`u16 length | bytes`) from the buffer. Fails if
+    /// the string is longer than `most` bytes. Returns `None` if the string has not arrived
+    /// completely.
     fn take_sized(&mut self, most: usize) -> Result<Option<Vec<u8>>, Refused> {
         let Some(size) = self.0.first_chunk::<2>() else { return Ok(None) };
         let size = usize::from(u16::from_le_bytes(*size));
@@ -134,7 +135,7 @@ fn sized(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes(), bytes].concat()
 }
 
-/// Cryptographic primitives of the key exchange, with the random bytes of the caller.
+/// Cryptographic primitives of the key exchange, which use random bytes from the caller.
 struct Primitives(Random);
 
 impl CryptoResolver for Primitives {
@@ -172,7 +173,7 @@ fn noise(key: &Key, prologue: &[u8], initiator: bool, random: Random) -> Result<
     built.map_err(|_| Refused::WrongKey)
 }
 
-/// Converts an error of the key exchange while this end writes its message.
+/// Converts an error that occurred while this end wrote a message of the key exchange.
 fn unusable(error: snow::Error) -> Refused {
     if matches!(error, snow::Error::Rng) { Refused::NoRandom } else { Refused::WrongKey }
 }
@@ -355,8 +356,9 @@ impl Server {
         Ok((sealer, opener, self.arrived.0))
     }
 
-    /// Returns the bytes to send to a refused client, or `None` if it receives no answer. A client with a
-    /// wrong key receives none, so that it does not learn which part of the key is wrong.
+    /// Returns the bytes to send to a refused client, or `None` if the client receives no answer. A
+    /// client with a wrong key receives none, so that it does not learn which part of the key is
+    /// wrong.
     pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
         let version = if self.version == 0 { VERSION } else { self.version };
         match refused {

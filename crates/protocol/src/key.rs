@@ -104,7 +104,8 @@ impl Key {
 impl FromStr for Key {
     type Err = Error;
 
-    /// Parses a key. ASCII white space before and after it is ignored, such as the end of the line in a file.
+    /// Parses a key. ASCII white space around the key, such as the newline at the end of a file, is
+    /// ignored.
     fn from_str(text: &str) -> Result<Key> {
         let text = text.trim_ascii();
         // The message never repeats the input: most of a mistyped key is a secret.

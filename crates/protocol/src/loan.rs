@@ -1,4 +1,4 @@
-//! Tensors that borrow memory of the caller for the duration of one call.
+//! Tensors that borrow memory from the caller for the duration of one call.
 
 use alloc::boxed::Box;
 use core::ffi::c_void;

@@ -17,13 +17,14 @@ use crate::key::{Key, Random};
 use crate::remote;
 use crate::value::Wire;
 
-/// Maximum length in bytes of the greeting of a client.
+/// Maximum length in bytes of the greeting that a client sends.
 const HELLO_MAX: usize = 4096;
 
-/// Greeting of a client: a description of it.
+/// Greeting that a client sends: `anyfn` and its version.
 const HELLO: &str = concat!("anyfn ", env!("CARGO_PKG_VERSION"));
 
-/// Converts the reason why a session cannot be opened to an error. `peer` is the name of the peer.
+/// Converts the reason why a session cannot be opened into an error. `peer` is the name of the
+/// peer.
 pub fn refused(peer: &str, refused: &Refused) -> Error {
     let kind = match refused {
         Refused::NoKey | Refused::KeyNotTaken | Refused::WrongKey => "PermissionError",
@@ -55,8 +56,9 @@ impl Greeting {
         sealed.map_err(|_| refused(peer, &Refused::WrongKey))
     }
 
-    /// Returns the payload of the peer's greeting, a message of kind `kind`, or `None` if it has not arrived. Records in
-    /// `position` the positions in the queue of which a client is notified before the greeting.
+    /// Returns the payload of the peer's greeting, a message of kind `kind`, or `None` if the
+    /// greeting has not arrived. Before its greeting, a server may send the client's position in
+    /// its queue, which is recorded in `position`.
     fn read(&mut self, kind: FrameKind, peer: &str, position: &mut Option<u32>) -> Result<Option<Vec<u8>>> {
         loop {
             match self.frames.next() {
@@ -84,14 +86,15 @@ impl Opened {
         Endpoint::new(self.0, None)
     }
 
-    /// Returns the endpoint of the session. `driver` writes its output, and lets threads wait.
+    /// Returns the endpoint of the session. `driver` writes the endpoint's output and lets threads
+    /// wait for results.
     pub fn with_driver(self, driver: Arc<dyn Driver>) -> Arc<Endpoint> {
         Endpoint::new(self.0, Some(driver))
     }
 }
 
 enum ClientState {
-    /// The handshake, and true if the server has sent anything.
+    /// State of the handshake, and a flag that is true once the server has sent anything.
     Handshake(Box<Client>, bool),
     Greeting(Box<Greeting>),
     Over,
@@ -127,8 +130,9 @@ pub struct ClientOpening {
 }
 
 impl ClientOpening {
-    /// Begins a session. `peer` is the name of the server for error messages. The client proves that it has `key` if it is not
-    /// `None`; only then `random` is called. The limits are those of the client for the server.
+    /// Begins a session. `peer` is the name of the server for error messages. If `key` is not
+    /// `None`, the client proves that it has the key; `random` is called only in that case.
+    /// `limits` are the limits that the client sets for the server.
     pub fn new(peer: &str, key: Option<Key>, random: Random, limits: SessionLimits) -> ClientOpening {
         let has_key = key.is_some();
         let (handshake, out) = Client::new(key, random);
@@ -147,8 +151,8 @@ impl ClientOpening {
         core::mem::take(&mut self.out)
     }
 
-    /// Processes received bytes. Returns the session once it is open. Bytes that follow the greeting are bytes of the session and
-    /// are kept for it.
+    /// Processes received bytes. Returns the session once it is open. Bytes that follow the
+    /// greeting are kept, and the session processes them.
     ///
     /// # Errors
     /// Returns `PermissionError` if the server does not accept the key, and `ConnectionError` for every other reason why the
@@ -206,7 +210,8 @@ impl ClientOpening {
         self.position
     }
 
-    /// Returns the error of a client whose server closes the connection now. `why` is the error of the transport.
+    /// Returns the error to report if the server closes the connection now. `why` is the error of
+    /// the transport.
     pub fn disconnected(&self, why: &Error) -> Error {
         match &self.state {
             ClientState::Handshake(_, false) => error!(
@@ -233,9 +238,11 @@ fn longest(welcome: &[u8], own: usize) -> usize {
 pub enum Arrival {
     /// More bytes have to arrive.
     Waiting,
-    /// The client claims to have the key of this name, or has none. [`ServerOpening::accept`] or [`ServerOpening::refuse`] follows.
+    /// The client claims to have the key of this name, or has no key. The server continues with
+    /// [`ServerOpening::accept`] or [`ServerOpening::refuse`].
     Named(Option<String>),
-    /// The client has proved its key, if any, and greeted. [`ServerOpening::welcome`] follows, after any time.
+    /// The client has proved that it has its key, if any, and has sent its greeting. The server
+    /// continues with [`ServerOpening::welcome`], after any delay.
     Greeted,
 }
 
@@ -252,7 +259,7 @@ pub struct ServerOpening {
     out: Vec<u8>,
     peer: String,
     accepted: bool,
-    /// True if the client has to prove a key.
+    /// True if the client has to prove that it has a key.
     needs_proof: bool,
 }
 
@@ -314,8 +321,9 @@ impl ServerOpening {
         refused(&self.peer, why)
     }
 
-    /// Accepts the client that has sent the name of its key. If `key` is not `None`, the client has to prove that it has this key;
-    /// only then `random` is called. Returns how far the bytes lead that have arrived.
+    /// Accepts the client that has sent the name of its key. If `key` is not `None`, the client has
+    /// to prove that it has this key; `random` is called only in that case. Processes the bytes
+    /// that have arrived already and returns the client's progress.
     ///
     /// # Errors
     /// Returns the errors of [`ServerOpening::receive`].
@@ -359,7 +367,7 @@ impl ServerOpening {
         }
     }
 
-    /// Notifies the client, which has greeted, of its position in the queue. Position 1 is the front.
+    /// Sends a client that has greeted its position in the queue. Position 1 is the front.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the client has not greeted.
@@ -367,7 +375,7 @@ impl ServerOpening {
         self.send(FrameKind::Queued, &position.to_le_bytes())
     }
 
-    /// Refuses the client, which has greeted, for the reason `why`.
+    /// Refuses a client that has greeted, for the reason `why`.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the client has not greeted.
@@ -375,8 +383,9 @@ impl ServerOpening {
         self.send(FrameKind::Bye, why.as_bytes())
     }
 
-    /// Opens the session with the client, which has greeted. The limits are those of the server for the client. Returns the session
-    /// and the bytes to send, which include all earlier output.
+    /// Opens the session with a client that has greeted. `limits` are the limits that the server
+    /// sets for the client. Returns the session and the bytes to send, which include all earlier
+    /// output.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the client has not greeted.

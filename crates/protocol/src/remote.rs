@@ -22,7 +22,7 @@ pub(crate) const FUNCTIONS: Proxies = Proxies { create: proxy, find: stands_for,
 /// message.
 const LARGE: usize = 1 << 20;
 
-/// Connection and handle of each proxy in this process, by the address of the proxy.
+/// Endpoint and handle of each proxy in this process, keyed by the address of the proxy.
 static PROXIES: Lock<BTreeMap<usize, (Weak<Endpoint>, u64)>> = Lock::new(BTreeMap::new());
 
 fn proxies() -> Guard<'static, BTreeMap<usize, (Weak<Endpoint>, u64)>> {
@@ -41,7 +41,7 @@ fn add_proxy(object: &ObjectRef, endpoint: &Arc<Endpoint>, number: u64) -> usize
     address
 }
 
-/// Handle of an object of the peer. Dropping this value releases the handle.
+/// Handle that refers to an object of the peer. Dropping this value releases the handle.
 pub(crate) struct Handle {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) number: u64,
@@ -165,7 +165,8 @@ impl RemoteTensor {
 }
 
 impl RemoteTensor {
-    /// Starts to copy `bytes` into this tensor: its elements in row-major order, without gaps. The result is None.
+    /// Starts to copy `bytes`, the tensor's elements in row-major order without gaps, into this
+    /// tensor. The result is None.
     ///
     /// # Errors
     /// Returns `ValueError` if `bytes` are not all elements, and `ConnectionError` if the session has ended.
@@ -177,7 +178,8 @@ impl RemoteTensor {
         self.handle.endpoint.start_service(code::WRITE, args, bytes, None)
     }
 
-    /// Starts to read the elements of this tensor, in row-major order, without gaps. The result is bytes.
+    /// Starts to read the elements of this tensor. The result is the bytes of the elements in
+    /// row-major order without gaps.
     ///
     /// # Errors
     /// Returns `ConnectionError` if the session has ended.
@@ -222,7 +224,7 @@ impl ModuleKind for RemoteModule {
     }
 }
 
-/// Creates a proxy for the object of the peer that a received handle refers to.
+/// Creates a proxy for the peer's object to which a received handle refers.
 pub(crate) fn proxy(endpoint: &Arc<Endpoint>, given: Given) -> Result<Any> {
     let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
     let handle = Arc::new(Handle::new(endpoint, given.handle, large));
@@ -276,8 +278,8 @@ impl Drop for Alias {
     }
 }
 
-/// Converts a service's answer to a proxy of the requested function. The answer consists of the function and
-/// its signature, each of which may be None.
+/// Converts a service's answer into a proxy for the requested function. The answer consists of the
+/// function and its signature, each of which may be None.
 pub fn described(endpoint: &Arc<Endpoint>, answer: &Any) -> Result<Option<PackedFunc>> {
     let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<alloc::string::String>)>()?;
     let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };

@@ -1,5 +1,5 @@
-//! Services that a server offers to every client: looking up functions, and allocating and copying tensors. Services of files are
-//! those of a driver.
+//! Services that a server offers to every client: looking up functions, and allocating and copying
+//! tensors. The services for files belong to the driver.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -33,7 +33,8 @@ pub enum Denied<'a> {
     Function(&'a str),
     /// Permission to use this device, such as `cpu:0`.
     Device(&'a str),
-    /// Permission to upload libraries and to register functions, and so to run any code.
+    /// Permission to upload libraries and to register functions, and therefore to run arbitrary
+    /// code.
     Upload,
 }
 
@@ -47,12 +48,14 @@ pub trait Grants: Send + Sync {
         true
     }
 
-    /// Returns true if the client may register global functions, as clients may that can run any code. The default is false.
+    /// Returns true if the client may register global functions. Only clients that may run
+    /// arbitrary code should be allowed to do so. The default is false.
     fn allows_registration(&self) -> bool {
         false
     }
 
-    /// Describes how a permission is granted, for the error message that the client receives. The default names no program.
+    /// Describes how a permission is granted, for the error message that the client receives. The
+    /// default is a general description that names no program.
     fn how_to_grant(&self, _denied: Denied<'_>) -> String {
         "it has to be granted where the server is started".into()
     }
@@ -74,7 +77,7 @@ pub fn matches<S: AsRef<str>>(patterns: &[S], name: &str) -> bool {
     })
 }
 
-/// Grant of the global functions whose names match the patterns; see [`matches()`].
+/// Permission to look up the global functions whose names match the patterns; see [`matches()`].
 impl Grants for Vec<String> {
     fn allows_function(&self, name: &str) -> bool {
         matches(self, name)
@@ -176,8 +179,9 @@ impl<G: Grants> Services<G> {
         Ok(())
     }
 
-    /// Registers a function of the client as a global function, so that uploaded code can call it by name.
-    /// All code of the process can call it, so only clients that may run any code can register functions.
+    /// Registers a function from the client as a global function, so that uploaded code can call
+    /// the function by name. All code in the process can call it, so only clients that may run
+    /// arbitrary code can register functions.
     fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
         let [name, function, replace] = args else { return wrong_args() };
         let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
@@ -210,7 +214,7 @@ fn described(function: Option<PackedFunc>) -> Result<Any> {
     Any::new((function, signature))
 }
 
-/// Returns the local tensor that a handle refers to.
+/// Returns the local tensor to which a handle refers.
 fn tensor(endpoint: &Endpoint, handle: u64) -> Result<Tensor> {
     let named = endpoint.named(handle)?;
     match named.object.get::<Tensor>() {

@@ -1,14 +1,15 @@
-//! Locks: those of the standard library, or spinning ones without it.
+//! Locks: those of the standard library or, in builds without the standard library, spin locks.
 
 #[cfg(feature = "std")]
 mod imp {
     use std::sync::{Mutex, PoisonError, TryLockError};
 
-    /// Access to the value that a lock guards.
+    /// Guard that holds a lock and gives access to the value in it.
     pub type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
 
-    /// Mutual exclusion of threads. A panic of a holder does not make the value inaccessible: except for allocation, nothing that
-    /// may panic runs under these locks.
+    /// Mutual exclusion of threads. If a thread panics while it holds the lock, the value stays
+    /// accessible. This is safe because, except for allocation, nothing that may panic runs while a
+    /// lock is held.
     pub(crate) struct Lock<T>(Mutex<T>);
 
     impl<T> Lock<T> {
@@ -40,7 +41,7 @@ mod imp {
 mod imp {
     use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-    /// Access to the value that a lock guards.
+    /// Guard that holds a lock and gives access to the value in it.
     pub type Guard<'a, T> = SpinMutexGuard<'a, T>;
 
     /// Mutual exclusion of threads, which wait in a busy loop.

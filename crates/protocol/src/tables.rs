@@ -1,4 +1,4 @@
-//! Hash tables, which the standard library's prelude does not have without `std`.
+//! Hash tables, which Rust's `core` and `alloc` do not contain.
 
 use rustc_hash::FxBuildHasher;
 

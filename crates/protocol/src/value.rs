@@ -96,9 +96,9 @@ pub trait Names {
     fn give(&self, class: Class, object: Any) -> Result<u64>;
     /// Returns the peer's handle if `object` is a proxy for an object of the peer, otherwise `None`.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
-    /// Returns a proxy for the object of the peer that a received handle refers to.
+    /// Returns a proxy for the peer's object to which a received handle refers.
     fn proxy(&self, given: Given) -> Result<Any>;
-    /// Returns the local object that a handle of the peer refers to.
+    /// Returns the local object to which a handle held by the peer refers.
     fn own(&self, handle: u64) -> Result<Any>;
     /// Returns a handle for a local tensor that is an argument of a call. The peer may use the memory of the tensor for the
     /// duration of the call.

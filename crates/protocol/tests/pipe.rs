@@ -17,7 +17,7 @@ use anyfn_protocol::{
 };
 use anyfn_runtime as _;
 
-/// Bytes that are random enough for a test.
+/// Fills `bytes` with numbers that are random enough for a test.
 fn random(bytes: &mut [u8]) -> Result<()> {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     for byte in bytes {
@@ -36,7 +36,7 @@ struct Pipe {
     server: Arc<Endpoint>,
 }
 
-/// Opens a session byte by byte. Each end may have a key.
+/// Opens a session byte by byte. Each end has the given key, or none.
 fn open(client_key: Option<Key>, server_key: Option<Key>, limits: &SessionLimits) -> Result<Pipe> {
     let mut client = ClientOpening::new("server", client_key, random, limits.clone());
     let mut server = ServerOpening::new("client");
@@ -83,7 +83,7 @@ fn pipe() -> Pipe {
     open(None, None, &SessionLimits::TRUSTED).unwrap()
 }
 
-/// Delivers the output of one end to the other, byte by byte. Returns false if there was none.
+/// Delivers the output of one end to the other, byte by byte. Returns false if there was no output.
 fn deliver(from: &Endpoint, to: &Arc<Endpoint>) -> bool {
     let bytes = from.take_output();
     for byte in &bytes {
@@ -103,7 +103,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the result of a call, which has to arrive without further events.
+    /// Runs both ends and returns the result of a call, which must have arrived when nothing is
+    /// left to do.
     fn finish(&self, mut call: PendingCall) -> Result<Any> {
         self.turn();
         call.take().expect("the result has arrived")
@@ -197,7 +198,8 @@ fn a_proxy_cannot_be_called_without_a_driver_that_blocks() {
     assert_eq!(error.kind(), "TypeError");
 }
 
-/// Calls the first argument with the second one, and again with the result, without blocking.
+/// Calls the first argument with the second one, and then calls it again with the result, without
+/// blocking.
 fn twice(args: anyfn::Args<'_>) -> Result<Any> {
     let (function, value) = (args.get::<PackedFunc>(0)?, args.get::<i64>(1)?);
     let answer = answer_later()?;

@@ -18,8 +18,8 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// Interprets the value of a type attribute as a hook; returns `None` if it is neither a packed function
-    /// nor an address.
+    /// Interprets the value of a type attribute as a hook. Returns `None` if the value is neither a
+    /// packed function nor an address.
     pub(crate) fn from_value(value: &AnyView<'_>) -> Option<Hook> {
         if value.type_index() == kTVMFFIOpaquePtr {
             return value.get::<OpaquePtr>().ok().map(|code| Hook::Native(code.as_ptr()));
@@ -40,8 +40,8 @@ impl Column {
         self.0.get(type_index).is_some()
     }
 
-    /// Returns the hook that the type with the index `type_index` has itself registered under this attribute,
-    /// or `None` if it has registered none.
+    /// Returns the hook that the type with the index `type_index` has itself registered under this
+    /// attribute, or `None` if the type has registered no hook. Hooks of its ancestors are ignored.
     ///
     /// # Errors
     /// Returns `TypeError` if the registered value is not a function.

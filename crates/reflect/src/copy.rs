@@ -20,9 +20,9 @@ static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
 static HASH: Column = Column::new("__any_hash__");
 static EQUAL: Column = Column::new("__any_equal__");
 
-/// Returns a deep copy of a value. Containers, tensors in main memory and objects are copied. The copy refers
-/// to the same immutable values (numbers, strings, shapes, functions, modules, enumeration values). Shared
-/// nodes and cycles of the original are shared nodes and cycles of the copy.
+/// Returns a deep copy of a value. Containers, tensors in main memory and objects are copied. The
+/// original and the copy share numbers, strings, shapes, functions, modules and enumeration values.
+/// Shared nodes and cycles of the original are shared nodes and cycles of the copy.
 ///
 /// # Errors
 /// Returns `RuntimeError` for an object whose type has no `__ffi_shallow_copy__`; the error of this hook or of a
@@ -39,8 +39,8 @@ pub fn deep_copy(value: &Any) -> Result<Any> {
     copier.run_to_end(value).inspect_err(|_| copier.take_apart())
 }
 
-/// Returns a copy of a container or an object with the same elements or field values. An immutable value is returned as
-/// it is.
+/// Returns a copy of a List, Dict, tensor or object with the same elements or field values. Other
+/// values, such as Arrays, Maps and strings, are returned unchanged.
 ///
 /// # Errors
 /// Returns the errors of [`deep_copy`].
@@ -215,9 +215,10 @@ struct Frame {
     /// Length of `Copier::copies` at the time at which this copy was begun, plus 1. If the copy was added to
     /// `Copier::copies` immediately, its index there is `number - 1`.
     number: u32,
-    /// Lowest `number` among the incomplete copies that can be reached from the children copied so far (the
-    /// low-link of Tarjan's algorithm). [`END`] if one of these copies has missing elements or fields that
-    /// are filled in at the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
+    /// Lowest `number` among the incomplete copies that can be reached from the children copied so
+    /// far (the low-link of Tarjan's algorithm). [`END`] if one of the copies that can be reached
+    /// has missing elements or fields that are filled in at the end of the operation; [`COMPLETE`]
+    /// if no incomplete copy can be reached.
     reach: u32,
     /// Lowest `number` among the incomplete copies that can be reached from the children that foreign code has
     /// received: keys, and values passed to the setters of fields. [`END`] and [`COMPLETE`] have the same meaning

@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) fields: Vec<Field>,
 }
 
-/// Cache of the [`Plan`] of each type that one operation has encountered.
+/// Cache of plans, one for each type that an operation has encountered.
 pub(crate) struct Plans {
     /// Flags of the fields that the operation ignores. A field is ignored if it has any of these flags.
     skip: i64,
@@ -31,7 +31,7 @@ pub(crate) struct Plans {
     hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,
-    /// Type index of the most recent lookup, and the index of its plan.
+    /// Type index of the most recent lookup, and the index in `list` of the plan for that type.
     last: (i32, u32),
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
     unsafe { field.get_unchecked(object) }
 }
 
-/// Borrows the value of an object's field without incrementing its reference count. Returns `None` for a
-/// field that may change.
+/// Borrows the value of an object's field without incrementing the reference count of the value.
+/// Returns `None` if the value may change or cannot be borrowed.
 ///
 /// # Safety
 /// The result may be used only as long as the object lives.
@@ -118,7 +118,7 @@ pub(crate) unsafe fn lend(field: Field, object: &ObjectRef) -> Option<ManuallyDr
     unsafe { field.lend_unchecked(object) }
 }
 
-/// Reads an object's field into `value`, which must not own an object.
+/// Reads an object's field into `value`. Before the call, `value` must not own an object.
 ///
 /// # Errors
 /// Returns the error of the getter.

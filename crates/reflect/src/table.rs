@@ -1,5 +1,5 @@
-//! Hash table whose keys are object addresses or pairs of them. Operations record in it the objects that they
-//! have encountered.
+//! Hash table whose keys are object addresses or pairs of object addresses. Operations use it to
+//! record the objects that they have encountered.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 pub(crate) trait Key: Copy + PartialEq {
     /// Value that marks an empty slot and is not a valid key.
     const NONE: Self;
-    /// Returns a hash of the key that is spread over all bits.
+    /// Returns a hash of the key. The high bits of the hash are well distributed.
     fn mix(self) -> u64;
 }
 

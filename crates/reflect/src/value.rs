@@ -27,7 +27,8 @@ pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
         && left.bits() == right.bits()
 }
 
-/// Returns true if two values are the same object, or are equal bit by bit and of the same type.
+/// Returns true if two values have the same type and the same 8-byte payload. For objects, this
+/// means that they are the same object. The length of a small string is not compared.
 pub(crate) fn same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.as_view(), b.as_view());
     a.type_index() == b.type_index() && a.bits() == b.bits()
@@ -83,7 +84,7 @@ pub(crate) enum Node {
     Object(ObjectRef),
 }
 
-/// Returns the content of an object. For a List, Map or Dict, it is a snapshot.
+/// Returns the content of an object. The content of a List, Map or Dict is a snapshot.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -201,10 +202,12 @@ impl HeldObject {
         HeldObject { object: ManuallyDrop::new(object), owned: 1 }
     }
 
-    /// Creates a borrowed reference to an element of an Array, without incrementing the reference count.
+    /// Creates a borrowed reference to a child of an Array or another object, without incrementing
+    /// the reference count.
     ///
     /// # Safety
-    /// The Array must be kept alive as long as the result is used, so that it does not change and keeps its elements.
+    /// The parent of the object must be kept alive and must keep its reference to the object as
+    /// long as the result is used.
     #[inline]
     pub(crate) unsafe fn borrowed(object: &ObjectRef) -> HeldObject {
         // SAFETY: the copy is never dropped, and the caller guarantees that the object lives.

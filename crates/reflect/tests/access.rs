@@ -1,4 +1,4 @@
-//! Tests that functions claim access to a tensor's elements while they read them.
+//! Tests that operations claim access to the elements of a tensor while they read the elements.
 
 use anyfn::{Error, Result, Tensor, registry};
 use anyfn_core as _;

@@ -1,4 +1,5 @@
-//! Tests that a derived type cannot claim the key of a type that other code has registered.
+//! Tests that a Rust type with `#[derive(Object)]` cannot claim the key of a type that other code
+//! has registered.
 
 use std::panic::catch_unwind;
 

@@ -1,6 +1,6 @@
-//! Tests all operations on a very deep graph and on a cyclic graph, and checks that all objects are released
-//! afterwards. The graphs consist of Rust objects, containers, and objects of a type that is defined at run
-//! time, as in Python.
+//! Tests the operations of this crate on a very deep graph and on a cyclic graph, and checks that
+//! all objects are released afterwards. The graphs consist of Rust objects, containers, and objects
+//! of a type that is defined at run time, as in Python.
 
 use anyfn::{Any, Array, Dict, List, Map, Object, ObjectRef, Ref, live_objects, registry};
 use anyfn_core as _;
@@ -93,8 +93,8 @@ fn deep_and_cyclic_graphs_are_released() {
     assert_eq!(live_objects(), before);
 }
 
-/// Tests the operations on a cycle that consists of a List and alternating nodes of the two types. `length`
-/// is the number of nodes whose type is defined in Rust.
+/// Tests the operations on a cycle that consists of a List and of nodes that alternate between the
+/// Rust type and the type defined at run time. `length` is the number of nodes of the Rust type.
 fn cycle(length: usize) {
     let options = Options::default();
     let ring = || {

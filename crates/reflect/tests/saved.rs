@@ -309,9 +309,10 @@ fn release(value: Any) {
     }
 }
 
-/// Tests that loading a damaged file returns a value or an error with a location, and that the memory use is
-/// bounded by a multiple of the length of the file. Loads 2,000 damaged files, and more until
-/// `ANYFN_FUZZ_SECONDS` have passed. Each loaded value must survive saving and loading.
+/// Tests that loading a damaged file returns a value or a meaningful error, and that the memory use
+/// is bounded by a multiple of the length of the file. Loads at least 2,000 damaged files, and
+/// continues until `ANYFN_FUZZ_SECONDS` have passed. Each loaded value must survive saving and
+/// loading.
 #[test]
 fn reads_any_file() {
     define_all();

@@ -1,4 +1,5 @@
-//! Compares the JSON reader with serde_json: the accepted inputs, and the speed. ADR 9 refers to both tests.
+//! Compares the JSON reader with serde_json by the accepted inputs and by speed. ADR 9 refers to
+//! both tests.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

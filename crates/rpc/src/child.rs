@@ -1,4 +1,5 @@
-//! Child process of a spawned session, whose end is described in the error of the broken connection.
+//! Child process that serves a spawned session. If the connection breaks, the error describes how
+//! the process has ended.
 //!
 //! A process that crashes closes its connection without a reason. Its exit status shows how it ended, and the last lines of its
 //! standard error often show why. A thread therefore reads the standard error of the process, forwards it to that of this process
@@ -18,32 +19,34 @@ use crate::fork::Owner;
 use crate::poll::{Polled, poll, set_nonblocking};
 use crate::signals;
 
-/// Maximum time that an error of the connection waits for the process to end. A process that crashes ends shortly after its
-/// connection has been closed.
+/// Maximum time to wait for the process to end before an error of its connection is reported. A
+/// process that crashes ends shortly after its connection has been closed.
 const END_WAIT: Duration = Duration::from_millis(500);
 
-/// Maximum time that the end of a session waits for the process to end. After that, the process is killed.
+/// Maximum time to wait for the process to end when its session ends. After that, the process is
+/// killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Maximum time to wait until the output that the process has written is forwarded.
+/// Maximum time to wait until the output that the process has already written is forwarded.
 const OUTPUT_WAIT: Duration = Duration::from_millis(500);
 
-/// Number of bytes of the output that are kept. Older bytes are discarded.
+/// Number of bytes of the process's output that are kept for error messages. Older bytes are
+/// discarded.
 const KEPT: usize = 8 << 10;
 
 /// Maximum number of lines of the output in an error message.
 const LINES: usize = 10;
 
-/// Maximum length of such a line, in characters.
+/// Maximum length of a line of the output in an error message, in characters.
 const LINE: usize = 200;
 
 /// Number of bytes that are read from the pipe at a time.
 const BUFFER: usize = 16 << 10;
 
-/// Maximum number of bytes that a pipe contains, unless an administrator has raised the limit.
+/// Maximum number of bytes that a pipe can hold, unless an administrator has raised the limit.
 const PIPE_MAX: usize = 1 << 20;
 
-/// Child process whose standard error is forwarded to that of this process.
+/// Child process whose standard error is forwarded to the standard error of this process.
 ///
 /// The owner must call [`ChildProcess::end`]. Otherwise the process keeps running, and stays a zombie after its end. In a process
 /// that is forked from this one, all methods return at once and have no effect.
@@ -54,7 +57,7 @@ pub(crate) struct ChildProcess {
     requests: Mutex<Option<PipeWriter>>,
     /// Thread that forwards the output; `None` once it has been joined.
     forwarder: Mutex<Option<JoinHandle<()>>>,
-    /// Process that has started this one.
+    /// Process that has started the child process.
     owner: Owner,
 }
 
@@ -63,7 +66,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ChildProcess {
-    /// Starts a process. Its standard error becomes a pipe.
+    /// Starts a process whose standard error is a pipe, and the thread that forwards its output.
     ///
     /// # Errors
     /// Returns an error if the program cannot be executed, or if the system has run out of descriptors, processes or threads.
@@ -87,8 +90,9 @@ impl ChildProcess {
         }
     }
 
-    /// Adds to an error of the connection how the process has ended, and its last output. Waits at most half a second for the
-    /// process to end, and as long for its output.
+    /// Adds a description of how the process has ended, and the last lines of its output, to an
+    /// error of the connection. Waits at most half a second for the process to end, and then at
+    /// most half a second for its output.
     pub(crate) fn explain(&self, error: &Error) -> Error {
         if !self.owner.is_here() {
             return error.clone();
@@ -115,7 +119,8 @@ impl ChildProcess {
         text
     }
 
-    /// Waits for the process to end, for at most `limit`. Returns its exit status, or `None` if it is still running.
+    /// Waits at most `limit` for the process to end. Returns its exit status, or `None` if it is
+    /// still running.
     ///
     /// # Errors
     /// Returns an error if other code of this process has collected the exit status.
@@ -130,8 +135,9 @@ impl ChildProcess {
         }
     }
 
-    /// Waits up to two seconds for the process to end, kills it if it is still running, and ends the thread that forwards its
-    /// output. A process that it has started can no longer write to its standard error afterwards.
+    /// Waits up to two seconds for the process to end, kills it if it is still running, and ends
+    /// the thread that forwards its output. Afterwards, other processes that the child has started
+    /// can no longer write to the pipe.
     pub(crate) fn end(&self) {
         if !self.owner.is_here() {
             return;
@@ -151,8 +157,8 @@ impl ChildProcess {
         drop(lock(&self.requests).take());
     }
 
-    /// Waits until the output that the pipe contains has been forwarded, for at most [`OUTPUT_WAIT`]. If `ends` is true, the
-    /// thread that forwards it ends afterwards. Returns true if the thread has ended.
+    /// Waits at most [`OUTPUT_WAIT`] until the output in the pipe has been forwarded. If `ends` is
+    /// true, the thread that forwards the output then ends. Returns true if the thread has ended.
     ///
     /// The end of the pipe is not waited for: processes that the child has started may keep the pipe open.
     fn catch_up(&self, ends: bool) -> bool {
@@ -199,11 +205,12 @@ struct Output {
 struct OutputState {
     /// Last bytes of the output, at most [`KEPT`].
     tail: Vec<u8>,
-    /// Number of requests to forward what the pipe contains. The thread is woken by a byte for each.
+    /// Number of requests to forward the output in the pipe. Each request wakes the thread by
+    /// writing one byte to `ChildProcess::requests`.
     requested: u64,
     /// Number of requests that have been answered.
     answered: u64,
-    /// True if the thread is to end after it has answered the next request.
+    /// True if the thread must end after it has answered the next request.
     ends: bool,
     /// True if the thread no longer reads the pipe.
     is_over: bool,
@@ -242,7 +249,7 @@ impl Output {
         self.changed.notify_all();
     }
 
-    /// Forwards the bytes that `pipe` contains. Returns false if all writers have closed it.
+    /// Forwards the bytes that `pipe` contains. Returns false if all writers have closed the pipe.
     fn forward_once(&self, pipe: &mut ChildStderr, buffer: &mut [u8]) -> bool {
         let mut forwarded = 0;
         // Bounded, because a process may write faster than this thread reads.
@@ -264,8 +271,8 @@ impl Output {
     }
 }
 
-/// Starts the thread that forwards the output of a process. `pipe` is its standard error, and the thread ends when the other end
-/// of `requests` is closed.
+/// Starts the thread that forwards the output of a process. `pipe` is the standard error of the
+/// process. The thread ends when the other end of `requests` is closed.
 fn start_forwarder(
     pipe: Option<ChildStderr>,
     requests: PipeReader,
@@ -329,7 +336,7 @@ mod tests {
         ChildProcess::start(Command::new("sh").args(["-c", script])).unwrap()
     }
 
-    /// Runs a script and describes its end.
+    /// Runs a shell script in a child process and returns the description of how the process ended.
     fn fate(script: &str) -> String {
         let child = start(script);
         // A slow machine may need more than the time that `fate` allows.

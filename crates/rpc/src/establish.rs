@@ -57,8 +57,8 @@ fn write(socket: &Socket, peer: &str, deadline: Instant, mut bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// Performs the client's part of the handshake over a connected socket. `child` is the process at the other end, if this process
-/// has started it.
+/// Performs the client's part of the handshake and greeting over a connected socket. `child` is the
+/// process at the other end, if this process has started it.
 pub(crate) fn connect(
     fd: OwnedFd,
     key: Option<Key>,
@@ -85,7 +85,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Adds to an error of the transport how the child process at the other end has ended, if the peer is one.
+/// Adds a description of how the peer has ended to a transport error, if the peer is a child
+/// process of this process.
 fn explained(error: Error, child: Option<&ChildProcess>) -> Error {
     match child {
         Some(child) if matches!(error.kind(), "ConnectionError" | "TimeoutError") => child.explain(&error),
@@ -93,7 +94,8 @@ fn explained(error: Error, child: Option<&ChildProcess>) -> Error {
     }
 }
 
-/// Returns the error of a client whose server has not answered. `error` is the error of the transport, and `wait` is the time limit.
+/// Returns the error that a client reports if its server has not answered. `error` is the error of
+/// the transport, and `wait` is the time limit.
 fn unanswered(error: Error, opening: &ClientOpening, peer: &str, wait: Duration) -> Error {
     match opening.position() {
         _ if error.kind() == "ConnectionError" => opening.disconnected(&error),
@@ -117,12 +119,12 @@ pub struct Arrival {
     deadline: Instant,
 }
 
-/// Client that has proved possession of its key, or needs none, and waits for admission.
+/// Client that has proved possession of its key, or needs no key, and waits for admission.
 pub struct Guest(Line);
 
 const CLIENT: &str = "client";
 
-/// Socket of a client during the beginning of the session.
+/// Socket of a client whose session has not begun yet, and the state of its handshake.
 struct Line {
     socket: Socket,
     opening: ServerOpening,
@@ -134,13 +136,15 @@ impl Line {
         write(&self.socket, CLIENT, deadline, &self.opening.take_output())
     }
 
-    /// Sends the reason for which the client is refused, and returns the error.
+    /// Sends the client the reason why it is refused, which is part of the collected output, and
+    /// returns `error`.
     fn no(&mut self, error: Error, deadline: Instant) -> Error {
         let _ = self.flush(deadline);
         error
     }
 
-    /// Reads until the handshake goes on. `arrival` is the progress so far.
+    /// Reads from the client until the handshake reaches its next stage, and returns this stage.
+    /// `arrival` is the current stage.
     fn until_next(
         &mut self,
         mut arrival: anyfn_protocol::Arrival,
@@ -186,8 +190,8 @@ impl Arrival {
         drop(self.line.no(error, self.deadline));
     }
 
-    /// Accepts the client, and waits until it has proved that it has `key`. If `key` is `None`, the client
-    /// need not prove anything.
+    /// Accepts the client, and waits until the client has proved that it has `key`. If `key` is
+    /// `None`, the client need not prove anything.
     ///
     /// # Errors
     /// Returns an error if the client cannot prove it, or not in time.

@@ -15,7 +15,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Owner(u32);
 
 impl Owner {
-    /// Returns this process.
+    /// Returns an owner that represents this process.
     pub(crate) fn this_process() -> Owner {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -25,13 +25,15 @@ impl Owner {
         Owner(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Returns true if the calling code runs in the process itself, and false in a process that was forked from it.
+    /// Returns true if the calling code runs in the owner process itself, and false in a process
+    /// that was forked from the owner.
     pub(crate) fn is_here(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0
     }
 
-    /// Forgets the handle of a thread of the owner in a process that was forked from it. Dropping the handle would detach the thread,
-    /// which does not exist there. Does nothing in the owner itself.
+    /// Forgets the handle of one of the owner's threads if this process was forked from the owner.
+    /// Dropping the handle would detach the thread, which does not exist in this process. Does
+    /// nothing in the owner itself.
     pub(crate) fn forget_thread(self, thread: &mut Mutex<Option<JoinHandle<()>>>) {
         if !self.is_here()
             && let Ok(thread) = thread.get_mut()

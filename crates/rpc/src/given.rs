@@ -28,7 +28,8 @@ pub(crate) fn sockets<const N: usize>(all: [BorrowedFd<'_>; N]) -> io::Result<St
     Ok(numbers?.join(","))
 }
 
-/// Returns the inode number of an open descriptor. It identifies a socket among all open sockets.
+/// Returns the inode number of an open descriptor. The number identifies a socket among all open
+/// sockets.
 #[allow(clippy::unnecessary_cast, reason = "the number has 32 bits on some systems")]
 fn number(fd: RawFd) -> io::Result<u64> {
     // SAFETY: `stat` consists of integers, which may be zero.

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::policy::{Policy, SECONDS_MAX, number, unknown_grant};
 
-/// Minimum memory limit of a session process, in bytes. No program can start with less.
+/// Minimum value of the memory limit of a session process, in bytes. No program can start with less
+/// memory.
 const PROCESS_MIN: u64 = 16 << 20;
 
 /// Minimum value of the limit on the number of open files of a session process. A process needs descriptors
@@ -24,7 +25,7 @@ const FILES_MIN: u64 = 64;
 /// Maximum size of a key file, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Fills `bytes` with random bytes of the operating system.
+/// Fills `bytes` with random bytes from the operating system.
 ///
 /// # Errors
 /// Returns `OSError` if the random bytes cannot be read.
@@ -43,7 +44,8 @@ pub fn generate_key(name: &str) -> Result<Key> {
     Key::generate(name, system_random)
 }
 
-/// Reads a key from a file. The file must contain only the key, and other users must have no access to it.
+/// Reads a key from a file. The file must contain only the key, and must not be accessible to other
+/// users.
 ///
 /// # Errors
 /// Returns `FileNotFoundError` if the file does not exist, `OSError` if it cannot be read for another reason, `PermissionError` if
@@ -65,7 +67,8 @@ pub(crate) fn parse_key(text: &str) -> Result<Key> {
     })
 }
 
-/// Creates a file that contains only `key`, to which other users have no access. An existing file is not changed.
+/// Creates a file that contains only `key` and is not accessible to other users. An existing file
+/// is not changed.
 ///
 /// # Errors
 /// Returns `FileExistsError` if the file exists, and `OSError` if it cannot be written.
@@ -218,7 +221,8 @@ impl Keys {
         self.grants.values().any(|grant| grant.policy.upload)
     }
 
-    /// Returns, for each resource limit of a process, the maximum over all keys.
+    /// Returns the maximum over all keys of each resource limit of a process. `sessions` and
+    /// `seconds` are 0 in the result.
     pub(crate) fn widest(&self) -> Limits {
         let mut widest =
             Limits { sessions: 0, process_bytes: 0, cpu_seconds: 0, seconds: 0, file_bytes: 0, files: 0 };

@@ -28,15 +28,16 @@ pub struct Policy {
     pub message_bytes: usize,
     /// Maximum number of simultaneous calls.
     pub calls: u32,
-    /// Time limit of a call in seconds; 0 for no limit. When it is exceeded, the session ends.
+    /// Time limit of a call in seconds; 0 for no limit. If a call exceeds the limit, the session
+    /// ends.
     pub call_seconds: u64,
     /// Time in seconds after which a session without received messages ends; 0 for no limit.
     pub idle_seconds: u64,
 }
 
 impl Policy {
-    /// Returns a policy that permits everything, for a fully trusted peer such as a child process. Its only
-    /// limits are those that keep a mistake from exhausting the machine's resources.
+    /// Returns a policy that permits everything, for a fully trusted peer such as a child process.
+    /// Its only limits prevent a mistake from exhausting the resources of the machine.
     pub fn trusted() -> Policy {
         Policy {
             key: None,
@@ -59,7 +60,7 @@ impl Policy {
         Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
     }
 
-    /// Returns the limits that the protocol applies.
+    /// Returns those limits of the policy that the protocol enforces.
     pub(crate) fn session_limits(&self) -> SessionLimits {
         SessionLimits {
             handles: self.handles,
@@ -192,11 +193,12 @@ pub(crate) fn how_to_grant(denied: Denied<'_>) -> String {
     )
 }
 
-/// Prefix of the functions of a remote profile, which are only useful together.
+/// Prefix of the names of the functions that profile the remote end. A permission is suggested for
+/// all of them together, since they are useful only together.
 const PROFILE: &str = "anyfn.profile.";
 
-/// Returns the pattern that grants the function called `name`. It is a placeholder if the name is too long or unusual to be
-/// shown.
+/// Returns the pattern that grants the function called `name`. The pattern is the placeholder
+/// `NAME` if the name is too long or contains unusual characters.
 fn pattern_for(name: &str) -> String {
     let is_plain =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte));
@@ -207,7 +209,8 @@ fn pattern_for(name: &str) -> String {
     }
 }
 
-/// Minimum value of [`Policy::message_bytes`]. A session could not make calls with less.
+/// Minimum value of [`Policy::message_bytes`]. With smaller messages, a session could not make
+/// calls.
 const MESSAGE_MIN: u64 = 4096;
 
 /// Maximum value of a time limit in seconds, 34 years. It prevents deadlines from overflowing.
@@ -244,8 +247,8 @@ fn is_device(text: &str) -> bool {
             && number.parse::<u32>().is_ok()
 }
 
-/// Returns the name of a device, or of a kind of devices, as [`Policy::allows_device`] compares it, such as `cuda` for `gpu`. `name`
-/// is the name of the entry in error messages.
+/// Returns the canonical name of a device or device kind, such as `cuda` for `gpu`, as
+/// [`Policy::allows_device`] compares it. `name` is the name of the entry in error messages.
 fn canonical_device(name: &str, text: &str) -> Result<String> {
     if text == "*" {
         return Ok(text.into());
@@ -275,7 +278,7 @@ pub(crate) const LIMITS: [&str; 13] = [
     "handles",
 ];
 
-/// Returns the error for a grant of an unknown name, which lists the known ones.
+/// Returns the error for an unknown name in a grant. The message lists the known names.
 pub(crate) fn unknown_grant(name: &str) -> Error {
     let limits = LIMITS.join(", ");
     error!(

@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Maximum time that a read spends polling before its thread sleeps.
+/// Maximum time that a read spends polling before its thread goes to sleep.
 pub(crate) const POLL_TIME: Duration = Duration::from_micros(20);
 
-/// Maximum backoff, that is, number of reads that sleep without polling after a futile poll. Also the number
-/// of consecutive successful polls after which one read sleeps without polling.
+/// Maximum backoff, that is, maximum number of reads that sleep without polling after a futile
+/// poll. Also the number of consecutive successful polls after which one read sleeps without
+/// polling.
 const REST_MAX: u32 = 1024;
 
-/// State that decides whether the next read polls before its thread sleeps. Polling makes it unnecessary to
-/// wake the thread. If client and server run on different processors, waking takes longer than most calls.
+/// State that decides whether the next read polls before its thread sleeps. If the poll succeeds,
+/// the thread does not sleep and need not be woken. If client and server run on different
+/// processors, waking a thread takes longer than most calls.
 ///
 /// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
 /// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads

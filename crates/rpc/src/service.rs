@@ -1,4 +1,5 @@
-//! Services of a server's session: those of the protocol under the server's policy, uploaded files, and loading them.
+//! Services that a server offers in a session: the services of the protocol, subject to the
+//! server's policy, and the services for uploading and loading files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use crate::store::{self, Store};
 /// a function.
 pub(crate) type Audit = Box<dyn Fn(&str, &str) + Send + Sync>;
 
-/// Permissions of the policy, and the log of their use.
+/// Policy of a session, and the callback that logs its use.
 struct Granted {
     policy: Policy,
     audit: Audit,
@@ -51,7 +52,7 @@ impl Grants for Granted {
 
 /// Services of one session, with their state.
 pub(crate) struct Services {
-    /// Services that need no files.
+    /// Services of the crate `anyfn_protocol`, which do not use uploaded files.
     common: services::Services<Granted>,
     store: Mutex<Store>,
 }

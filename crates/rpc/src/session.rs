@@ -39,8 +39,8 @@ pub struct Session {
     child: Option<Child>,
 }
 
-/// Child process that serves one session. Dropping this value waits up to two seconds for the process to end,
-/// kills the process if it still runs, and removes its folder.
+/// Child process that serves one session. Dropping this value waits up to two seconds for the
+/// process to end, kills the process if it is still running, and removes the session's folder.
 struct Child {
     process: Arc<ChildProcess>,
     _folder: Folder,
@@ -222,7 +222,8 @@ fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     }
 }
 
-/// Returns the key of a client, which is given as a string or by the path of a file that only its owner may read.
+/// Returns the key of a client, or `None` if no key is given. The key is given either as a string
+/// or by the path of a file that only its owner may read.
 fn key_of_client(key: Option<&str>, file: Option<&str>) -> Result<Option<Key>> {
     match (key, file) {
         (Some(_), Some(_)) => bail!("ValueError", "expected `key` or `key_file`, got both"),
@@ -386,8 +387,9 @@ fn is_main_thread() -> bool {
     u32::try_from(thread).is_ok_and(|thread| thread == std::process::id())
 }
 
-/// Moves `socket` to file descriptor 3 of a child process. If the main thread starts the child, also makes the child end with its
-/// parent. Runs in the child before it executes its program.
+/// Moves `socket` to file descriptor 3 of a child process. If the main thread starts the child,
+/// also makes the child end when its parent ends. Runs in the child before the child executes its
+/// program.
 fn take_place(socket: i32, is_main_thread: bool) -> std::io::Result<()> {
     // The kernel sends the signal when the thread ends that has started the process. The child of another thread, which may end
     // before the session, ends when it finds its socket closed.

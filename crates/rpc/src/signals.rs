@@ -32,12 +32,13 @@ pub(crate) fn describe(signal: c_int) -> String {
     }
 }
 
-/// Signals that a fault of a thread itself raises. Blocking them would end the process without its handlers.
+/// Signals that report a fault of the running thread, such as an invalid memory access or an abort.
+/// If they were blocked, a fault would end the process without calling its signal handlers.
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP];
 
-/// Blocks signals on this thread, so that they are handled on other threads of the program. Signals that a fault of the thread
-/// itself raises are not blocked.
+/// Blocks all signals on this thread except [`FAULTS`], so that other threads of the program handle
+/// them.
 pub(crate) fn block_all() {
     // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };

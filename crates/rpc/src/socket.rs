@@ -162,8 +162,8 @@ impl Socket {
         count
     }
 
-    /// Writes `first` and then `second`, as far as that is possible without blocking. Returns the number of
-    /// bytes written, or `WouldBlock` if it is zero.
+    /// Writes `first` and then `second`, as far as that is possible without blocking. Returns the
+    /// number of bytes written. Returns `WouldBlock` if no byte can be written.
     pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         #[cfg(test)]

@@ -66,7 +66,8 @@ fn check(digest: &str) -> Result<()> {
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Total size in bytes of the uploads in progress, which count towards the client's storage limit.
+    /// Total size in bytes of the uploads in progress. It counts towards the client's storage
+    /// limit.
     coming: Arc<AtomicU64>,
     /// Sequence number of the next upload. It is part of the name of a temporary file, so that simultaneous
     /// uploads of the same content do not interfere.
@@ -114,8 +115,8 @@ impl Store {
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
 
-    /// Begins the upload of a file of `count` bytes. The file becomes available when all bytes have arrived
-    /// and its digest has been verified.
+    /// Begins the upload of a file of `count` bytes. The file becomes available when all its bytes
+    /// have arrived and match `digest`.
     pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
         check(digest)?;
         let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();
@@ -147,7 +148,8 @@ impl Store {
     }
 }
 
-/// Incomplete file of an upload. It is removed when this value is dropped, unless it has been renamed.
+/// Incomplete file of an upload. The file is removed when this value is dropped, unless it has been
+/// renamed.
 struct Part {
     path: PathBuf,
     counted: u64,

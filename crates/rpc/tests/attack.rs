@@ -91,7 +91,7 @@ fn session() -> (Line, Server) {
     greeted(policy())
 }
 
-/// Checks that a session still works, and then ends it.
+/// Checks that the server still answers in a session, and then ends the session.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
@@ -677,8 +677,8 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
-/// Checks that a function that takes raw addresses cannot be looked up, even if it is granted by its name or
-/// by a pattern that matches all functions.
+/// Tests that a function that takes raw addresses cannot be looked up, even if the function is
+/// granted by its name or by a pattern that matches all functions.
 #[test]
 fn functions_that_trust_addresses_are_never_granted() {
     const OURS: &str = "test.attack.poke";

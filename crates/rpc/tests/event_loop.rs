@@ -1,4 +1,5 @@
-//! Endpoints in an event loop over non-blocking sockets, with the blocking client and server at the other end.
+//! Tests endpoints in an event loop over non-blocking sockets. The other end is the blocking client
+//! or server.
 
 mod hand;
 
@@ -24,7 +25,8 @@ use anyfn_runtime as _;
 trait Transport: Read + Write {}
 impl<T: Read + Write> Transport for T {}
 
-/// Reads what has arrived. Returns `None` if the peer has closed the connection.
+/// Reads the bytes that have arrived, which may be none. Returns `None` if the peer has closed the
+/// connection.
 fn arrived(socket: &mut dyn Transport) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 4096];
     match socket.read(&mut bytes) {
@@ -38,7 +40,7 @@ fn arrived(socket: &mut dyn Transport) -> Option<Vec<u8>> {
     }
 }
 
-/// One turn of the event loop. Returns false if the session has ended.
+/// Runs one turn of the event loop. Returns false if the session has ended.
 fn turn(endpoint: &Arc<Endpoint>, socket: &mut dyn Transport) -> bool {
     endpoint.send_output(|bytes| match socket.write(bytes) {
         Ok(count) => count,
@@ -105,7 +107,8 @@ fn a_client_in_an_event_loop_with_the_blocking_server() {
     }
 }
 
-/// Serves one client in an event loop. Functions of `answers_later` answer one turn later.
+/// Serves one client in an event loop until the session ends. If `key` is given, the client must
+/// have this key.
 fn serve(mut socket: std::net::TcpStream, key: Option<&str>) {
     socket.set_nonblocking(true).unwrap();
     let key = key.map(|key| key.parse().unwrap());

@@ -30,7 +30,7 @@ thread_local! {
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Replacement for Python's `PyErr_CheckSignals`.
+/// Replacement for Python's `PyErr_CheckSignals`, which simulates signals.
 extern "C" fn check() -> c_int {
     LOOKS.set(LOOKS.get() + 1);
     // The function is removed while it runs, because it may cause further checks.
@@ -50,7 +50,8 @@ extern "C" fn ensure() -> c_int {
 
 extern "C" fn release(_: c_int) {}
 
-/// Registers the functions with which this program simulates signals.
+/// Registers replacements for functions of Python's C API, through which this program simulates
+/// signals.
 fn have_signals() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {

@@ -1,6 +1,6 @@
-//! Tests with an attacker between client and server, who changes each byte of a handshake, or whole records
-//! of a session. If a key is used, the server admits only clients with that key, no changed value is
-//! accepted, and each tampered session ends.
+//! Tests sessions with an attacker between client and server, who changes single bytes of the
+//! handshake or whole records of the session. With a key, the server must admit only clients that
+//! hold the key, accept no changed data, and end each session that was tampered with.
 
 mod hand;
 
@@ -66,7 +66,8 @@ fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &At
     }
 }
 
-/// Server with an attacker in front of it, who changes the bytes of the connection.
+/// Server and an attacker between the server and its client. The attacker changes the bytes that
+/// pass through the connection.
 struct Middle {
     port: u16,
     pumps: JoinHandle<()>,
@@ -76,8 +77,8 @@ struct Middle {
 }
 
 impl Middle {
-    /// Starts a server for one client. The attacker applies `meddle` to the bytes in the direction `way`, and
-    /// passes the bytes in the other direction on unchanged.
+    /// Starts a server for one client. The attacker applies `meddle` to the bytes in the direction
+    /// `way`; the bytes in the other direction pass unchanged.
     fn new(key: Option<&str>, wait: Duration, way: Way, meddle: Meddle) -> Middle {
         let (there, server) = serve_within(policy(), key, wait);
         there.set_read_timeout(None).unwrap();
@@ -103,7 +104,8 @@ impl Middle {
         Middle { port, pumps, server, to_client }
     }
 
-    /// Waits for all threads. Returns the reason why the server ended its session, and the number of bytes sent to the client.
+    /// Waits for all threads. Returns the reason why the server ended its session, and the number
+    /// of bytes that were passed on to the client.
     fn end(self) -> (String, usize) {
         self.pumps.join().unwrap();
         let why = self.server.join().expect("the server has fallen");
@@ -117,7 +119,8 @@ fn close(client: &TcpStream, server: &UnixStream) {
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// Returns a function that changes the byte at the offset `at` of the stream.
+/// Returns a function that replaces the byte at the offset `at` of the stream by the result of `to`
+/// for this byte.
 fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     let mut passed = 0;
     Box::new(move |bytes| {
@@ -137,8 +140,8 @@ const BEFORE_PROOF: usize = 12 + 2 + 48;
 /// Number of bytes that a client with the key `alice` sends before its greeting.
 const BEFORE_GREETING: usize = 11 + 5 + 2 + 48;
 
-/// Tests that a changed handshake causes an error at the client. Returns the number of bytes that the server
-/// has sent.
+/// Tests that a changed handshake causes an error at the client. Returns the number of bytes that
+/// the server has sent to the client.
 fn fails(way: Way, at: usize, meddle: Meddle) -> usize {
     let middle = Middle::new(Some(ALICE), SHORT, way, meddle);
     let error = connect(middle.port, Some(ALICE), SHORT.as_secs_f64())
@@ -230,19 +233,23 @@ enum Fate {
     Late,
     /// The record is one byte shorter, and its length prefix is adjusted.
     Shorter,
-    /// The record is replaced by a record of an earlier session with the same key.
+    /// The record is replaced by the record with the same number from an earlier session with the
+    /// same key.
     OfAnother,
-    /// The record is replaced by the record with the same number from the opposite direction.
+    /// The record is replaced by the record with the same number from the opposite direction of an
+    /// earlier session.
     Reflected,
 }
 
-/// Encrypted records of an earlier session, without its handshake: one list for each direction.
+/// Encrypted records of earlier sessions, without the handshakes: one list for each direction.
 type Recorded = Arc<Mutex<[Vec<Vec<u8>>; 2]>>;
 
 /// Number of the record that the attacker changes. Record 0 is the greeting.
 const RECORD: usize = 4;
 
-/// Returns a function that changes one record of the stream after the handshake, as `fate` specifies.
+/// Returns a function that changes one record of the stream after the handshake, as `fate`
+/// specifies. If `fate` is `None`, the function changes nothing and appends the records to
+/// `recorded`.
 fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     let mut head = if way == Way::ToServer { BEFORE_GREETING } else { BEFORE_PROOF };
     let (mut arrived, mut number, mut held) = (Vec::new(), 0, Vec::new());
@@ -285,8 +292,8 @@ fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     })
 }
 
-/// Uses a session until an operation fails: copies bytes to the server and back, and calls a function. Checks
-/// that received data are correct.
+/// Connects to a server, copies bytes to it and back, and calls a function 20 times. Checks the
+/// received data. Returns the first error.
 fn use_session(port: u16) -> Result<(), Error> {
     let session = connect(port, Some(ALICE), 30.0)?;
     let content: Vec<u8> = (0..600_000_u32).map(|index| (index % 251) as u8).collect();

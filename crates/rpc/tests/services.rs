@@ -1,5 +1,5 @@
-//! Tests the services that are available in each session without a grant (measurements and files). The tests
-//! encode hostile requests themselves.
+//! Tests the services that are available in each session without a grant (measurements and files).
+//! The tests encode their requests themselves, so that they can also send invalid requests.
 
 mod hand;
 
@@ -118,7 +118,8 @@ fn digest(content: &[u8]) -> String {
     Blake2s256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Requests the files of a session and returns the reply: their digests and sizes.
+/// Requests the list of a session's files and returns the encoded reply: the digest and size of
+/// each file.
 fn files(line: &mut Line) -> Vec<u8> {
     line.send(&ask(900, FILES, &[]));
     line.answer(900).unwrap()

@@ -21,8 +21,8 @@ fn policy() -> Policy {
     Policy { functions: vec!["test.wire.*".into()], upload: true, ..Policy::closed() }
 }
 
-/// Registers the two functions of these tests. One adds integers, and fails if it has no arguments. The other
-/// calls its argument.
+/// Registers the two functions that these tests call. One adds integers, and fails if it receives
+/// no arguments. The other calls its argument with 20 and 22.
 fn register_all() {
     register(
         "test.wire.add",
@@ -74,7 +74,8 @@ const SESSION: [(&str, &str); 6] = [
     ),
 ];
 
-/// Performs the session [`SESSION`]. The bytes of each step are sent in pieces of up to `part` bytes.
+/// Performs the exchange [`SESSION`] with a server and checks each reply. The bytes of each step
+/// are sent in pieces of up to `part` bytes.
 fn exchange(part: usize) {
     let (mut stream, server) = serve(policy(), None);
     for (number, (sent, expected)) in SESSION.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Tests of accesses to the elements of tensors: no thread sees a partial write of another thread, and no
-//! thread waits for itself.
+//! Tests of accesses to the elements of tensors: no thread sees a partial write of another thread,
+//! and a thread whose accesses conflict with each other gets an error instead of a deadlock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

@@ -8,7 +8,7 @@ use anyfn_runtime::profile::{self, Function, Options, Order, Profile};
 
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Records the calls of `body` and returns their profile.
+/// Records the calls that `body` makes, and returns their profile.
 fn recorded(options: Options, body: impl FnOnce()) -> Profile {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     profile::start(options).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of tensors in Rust code that uses only methods of `anyfn`.
+//! Tests of tensors through the methods that the crate `anyfn` offers in Rust.
 
 use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc, registry};
 use anyfn_loader as _;

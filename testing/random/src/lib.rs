@@ -102,8 +102,9 @@ pub fn time() -> Option<Duration> {
     read("ANYFN_FUZZ_SECONDS").map(Duration::from_secs)
 }
 
-/// Returns an iterator over the rounds of a test, counted from 0. There are at least `least` rounds, and
-/// further ones until the duration from [`time`], by default `seconds`, has passed.
+/// Returns an iterator over the round numbers of a test, from 0. It yields at least `least` rounds,
+/// and ends once the requested duration has passed: the duration from [`time`], or `seconds`
+/// seconds by default.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.

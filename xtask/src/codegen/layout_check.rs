@@ -71,7 +71,8 @@ fn write_layouts(out: &mut String) {
     }
 }
 
-/// Returns the C expression of a number of bytes.
+/// Returns a C expression for a number of bytes, which may differ between 64-bit and 32-bit
+/// targets.
 fn in_c(Bytes { on_64_bits, on_32_bits }: Bytes) -> String {
     if on_64_bits == on_32_bits {
         return on_64_bits.to_string();
@@ -105,8 +106,8 @@ fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// Writes the checks of the function table `AnyfnApi`: behind the version and a reserved word come pointers only, in
-/// the order of the header.
+/// Writes the checks of the function table `AnyfnApi`. Its version and a reserved word are followed
+/// by pointers only, in the order of the header.
 fn write_api_table(out: &mut String) {
     line(
         out,

@@ -17,10 +17,10 @@ use crate::codegen::Generated;
 use crate::codegen::source::doc_lines;
 use crate::result::Result;
 
-/// Source file with the invocation of the macro `steps!`, the table of schedule steps.
+/// Source file that contains the table of schedule steps, an invocation of the macro `steps!`.
 const STEPS: &str = "compiler/schedule/src/steps.rs";
-/// Source file with the invocation of the macro `kinds!`, the table of the kinds of parameters and results of
-/// steps.
+/// Source file that contains the table of the kinds of parameters and results of steps, an
+/// invocation of the macro `kinds!`.
 const KINDS: &str = "compiler/schedule/src/kind.rs";
 
 const CLASS: &str = "bindings/python/anyfn/tir.py";
@@ -65,7 +65,8 @@ struct Parameter {
     default: Option<String>,
 }
 
-/// Generates the Python class and the stub, whose generated parts contain the methods of the steps.
+/// Generates the file of the Python class `Schedule` and the file of its stub, whose generated
+/// parts contain the methods of the steps.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let steps: Vec<Step> = read(root, STEPS, "steps")?;
     let kinds: Vec<Kind> = read(root, KINDS, "kinds")?;

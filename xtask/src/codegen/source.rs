@@ -190,8 +190,8 @@ pub(crate) fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// Returns the C name of an argument. It is the Rust name without a trailing underscore, which avoids a Rust
-/// keyword.
+/// Returns the C name of an argument: the Rust name without the trailing underscore that
+/// distinguishes a name from a Rust keyword.
 pub(crate) fn c_name(rust_name: &str) -> String {
     rust_name.trim_end_matches('_').to_owned()
 }

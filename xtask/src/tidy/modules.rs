@@ -214,8 +214,8 @@ impl Graph {
 /// Names that occur in a module directly below the crate root and in its submodules.
 #[derive(Default)]
 struct Module {
-    /// Names of modules and items that paths in the code lead to. Only names directly below the crate root
-    /// are included.
+    /// Names of the modules and items directly below the crate root to which paths in the code
+    /// lead.
     paths: BTreeSet<String>,
     /// Names of the items that the module defines, without those of its submodules.
     items: BTreeSet<String>,
@@ -237,9 +237,9 @@ impl Module {
         Ok(())
     }
 
-    /// Reads the code `tokens` of this module or of a submodule. `folder` contains the files of the
-    /// submodules of the module that is read, and `level` is the number of modules from the root to that
-    /// module.
+    /// Reads `tokens`, the code of this module or of one of its submodules. `folder` contains the
+    /// submodule files of the module whose code is read, and `level` is the number of modules on
+    /// the path from the root to that module.
     fn read(&mut self, tokens: &[TokenTree], level: usize, folder: &Path, open: Open<'_>) -> Result<()> {
         let mut rest = tokens;
         while let [first, after @ ..] = rest {
@@ -301,8 +301,8 @@ fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
 /// Names that the crate root imports or re-exports with `use`.
 #[derive(Default)]
 struct Names {
-    /// First name on the path of each import, without `crate` or `self`, by the name under which the item is
-    /// imported.
+    /// Names that the root imports, each with the first name on the path of its import, without
+    /// `crate` or `self`.
     first: BTreeMap<String, String>,
     /// First names on the paths of the imports that end with `*`.
     globs: Vec<String>,

@@ -23,7 +23,7 @@ const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below
 /// The maximum must not be raised.
 const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
-/// Folders of particular machines, which no source may name.
+/// Absolute paths of folders that exist only on particular machines. No source may contain them.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/t", "mp/")];
 
 /// Checks the text of all files that Git tracks, and of untracked files that it does not ignore. Returns a
@@ -143,8 +143,9 @@ const WITH_HEADER: [&str; 9] = [
     "Kept",
 ];
 
-/// Returns true if a line makes a reference to a whole object, including its header, from a pointer. Code should borrow only a
-/// part of the object, as in `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
+/// Returns true if a line of code creates a Rust reference to a whole object, including its header,
+/// from a pointer. Code should borrow only a part of the object, as in
+/// `&(*object.cast::<Kept>()).tensor`, which creates no reference to the rest.
 fn borrows_header(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     WITH_HEADER.iter().any(|name| {

@@ -20,7 +20,7 @@ pub(super) static MAP: Global = Global::new();
 /// The class `Dict`.
 pub(super) static DICT: Global = Global::new();
 
-/// Names and classes of the containers.
+/// Names and Python classes of the container types.
 pub(super) const CLASSES: [(&std::ffi::CStr, &Global); 4] =
     [(c"Array", &ARRAY), (c"List", &LIST), (c"Map", &MAP), (c"Dict", &DICT)];
 
@@ -60,8 +60,8 @@ macro_rules! containers {
 }
 containers!(Array List Map Dict);
 
-/// Borrows the native container of `object`, which must be an instance of the container's class. Raises `TypeError`
-/// if its native object is not a `T`.
+/// Borrows the native container of `object`, which must be an instance of the container's class.
+/// Raises `TypeError` if the native object of `object` is not a `T`.
 #[inline(always)]
 pub(super) fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     // SAFETY: the instance holds a reference to its handle; the borrowed one is never dropped.
@@ -79,7 +79,8 @@ pub(super) fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     }
 }
 
-/// Borrows the native container of an object. Returns `None` if the object is not an instance of `class`.
+/// Borrows the native container of an object. Returns `None` if the object is not an instance of
+/// `class` or has no native container of the type `T`.
 pub(super) fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a, T>> {
     if !object.is_instance_of(class.ptr()) {
         return None;
@@ -98,7 +99,7 @@ pub(super) fn wrap<T: Container>(container: T) -> Res<Own> {
     classes::wrap(container.into_object())
 }
 
-/// Converts the result of a native function: an error is raised as a Python exception.
+/// Converts the result of a native function. An error is raised as a Python exception.
 #[inline]
 pub(super) fn native<T>(result: anyfn::Result<T>) -> Res<T> {
     result.map_err(error::raise)

@@ -1,4 +1,4 @@
-//! Equality, order and hash with Python's semantics.
+//! Equality, order and hash of containers, with Python's semantics.
 //!
 //! Sequences are compared item by item, with each other and with lists and tuples. Mappings are compared by keys,
 //! which are found by the rules of the ABI, and values. The comparison of items may run Python code, which may change
@@ -108,9 +108,10 @@ impl<'a> Other<'a> {
     }
 }
 
-/// State of one comparison. It records the pairs of containers that were found equal, so that they are not compared again.
+/// State of one comparison. It records the pairs of containers that were found equal, so that no
+/// pair is compared again.
 pub(super) struct Equality {
-    /// Pairs of containers that were found equal, by their addresses.
+    /// Pairs of addresses of the containers that were found equal.
     equal: HashSet<(usize, usize), FxBuildHasher>,
     /// References to the containers in `equal`, so that their addresses are not reused.
     kept: Vec<(Any, OwnedPair)>,
@@ -187,8 +188,9 @@ impl Equality {
         self.containers(item, &lifted, other, pair, || OwnedPair::Python(other.obj().to_own()))
     }
 
-    /// Returns true if two containers are equal. `pair` contains their addresses if both may be encountered
-    /// again, and is `None` otherwise. `keep` makes the reference that keeps the second container alive.
+    /// Returns true if two containers are equal. `pair` contains their addresses if both containers
+    /// may be encountered again, and is `None` otherwise. `keep` makes an owned reference to the
+    /// second container.
     fn containers(
         &mut self,
         left: &Any,
@@ -379,7 +381,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -
     Ok(Some(true))
 }
 
-/// Raises `TypeError` for an instance of a container class if the instance has no native container.
+/// Raises `TypeError` for an instance of a container class that has no native container.
 #[cold]
 pub(super) fn no_container<T>(object: Obj<'_>) -> Res<T> {
     let text = format!("{} object has no native container", object.class_name());
@@ -436,8 +438,9 @@ slots! {
 }
 
 thread_local! {
-    /// State of the hash computation on this thread: the current nesting depth, and the hashes of the containers
-    /// inside the outermost container, by address. Each hash is stored with its object, so that no address is reused.
+    /// State of the hash computation on this thread: the current nesting depth, and the hashes of
+    /// the containers inside the outermost container, by address. Each hash is stored with a
+    /// reference to its container, so that no address is reused.
     static HASHED: (Cell<usize>, RefCell<ByAddress<(ffi::Py_hash_t, ObjectRef)>>) =
         const { (Cell::new(0), RefCell::new(ByAddress::with_hasher(FxBuildHasher))) };
 }

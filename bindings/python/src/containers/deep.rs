@@ -10,19 +10,20 @@ use crate::memo::ByAddress;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Maximum number of items, including nested items, of an Array that is converted as the key of a dict. The
-/// number is limited because Python computes the hash of a tuple again for each occurrence.
+/// Maximum number of items, including nested items, of an Array that is converted to the key of a
+/// dict. The number is limited because Python computes the hash of a tuple again for each
+/// occurrence.
 const KEY_MAX: u64 = 1 << 20;
 
 /// State of one conversion to Python containers: the results for containers that may be encountered again,
 /// including containers that contain themselves.
 #[derive(Default)]
 struct Met {
-    /// Python object for each converted container, by the address of the container. The container is stored as well,
-    /// so that its address is not reused.
+    /// Python object for each converted container, by the address of the container. A reference to
+    /// the container is stored as well, so that its address is not reused.
     containers: ByAddress<(Own, ObjectRef)>,
-    /// Tuple for each Array that was converted as a key, by the address of the Array: the tuple, its number of items
-    /// including nested items, and the Array.
+    /// Results for the Arrays that were converted to keys, by the address of the Array: the tuple,
+    /// its number of items including nested items, and a reference to the Array.
     keys: ByAddress<(Own, u64, ObjectRef)>,
     pace: Option<Pace>,
 }
@@ -152,8 +153,8 @@ fn set(dict: &Own, key: &Any, value: &Any, met: &mut Met) -> Res<()> {
     py::check(py::raw::run(|| unsafe { py::raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// Converts a key so that Python can hash it: an Array becomes a tuple. Also returns the number of items of the
-/// tuple, including nested items, or 1 for any other key.
+/// Converts a key to an object that Python can hash: an Array becomes a tuple. Also returns the
+/// number of items of the tuple, including nested items, or 1 for any other key.
 fn convert_key(key: &Any, met: &mut Met) -> Res<(Own, u64)> {
     if raw(key).type_index != kTVMFFIArray {
         return Ok((lift_item(key)?, 1));

@@ -16,7 +16,7 @@ use super::slots::{methods, slots};
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 
-/// Selects the part of each key-value pair that an iterator or view returns.
+/// Part of each key-value pair that an iterator or view returns.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum PairPart {
     /// The key only.
@@ -43,7 +43,7 @@ pub(super) enum Cursor {
     Done,
 }
 
-/// Native value or pair that an iterator returns next.
+/// Native value or pair of values that an iterator returns next.
 enum Step {
     Int(i64),
     One(Any),

@@ -60,8 +60,9 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the value that is stored under a Python key. If the key is an object and the rules of the ABI
-    /// do not find it, it is compared with the stored keys of the same type by Python's equality.
+    /// Returns the value that is stored under a Python key. If the rules of the ABI find no equal
+    /// key and the native key is an object, the Python key is compared with the stored keys of the
+    /// same type by Python's equality.
     #[inline]
     pub(super) fn find(&self, key: Obj<'_>) -> Res<Option<Any>> {
         let lowered = lower_key(key, &At::Value)?;
@@ -74,8 +75,8 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the native key for a Python key: the equal key that the mapping already contains, or else the result
-    /// of converting the Python key.
+    /// Returns the native key for a Python key: the equal key if the mapping contains one, and
+    /// otherwise the converted Python key.
     pub(super) fn key_for(&self, key: Obj<'_>) -> Res<Any> {
         let lowered = lower_key(key, &At::Value)?;
         if is_object(&lowered)
@@ -87,8 +88,9 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the key in the mapping that equals `lowered`. If the mapping has no such key, returns
-    /// `lowered` itself. [`Mapping::key_for`] does the same for a key that is still a Python object.
+    /// Returns the key in the mapping that equals the native key `lowered`, or `lowered` itself if
+    /// the mapping contains no equal key. [`Mapping::key_for`] does the same for a key that is
+    /// still a Python object.
     pub(super) fn key_like(&self, lowered: Any) -> Res<Any> {
         if is_object(&lowered) && self.get(&lowered)?.is_none() {
             let key = python_key(&lowered)?;
@@ -99,8 +101,9 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the key of this mapping that equals `key` by Python's rules, if one exists. `lowered` is the native
-    /// form of `key`; only keys of its type are considered.
+    /// Returns the key of this mapping that equals `key` by Python's rules, if one exists.
+    /// `lowered` is the native form of `key`. Only keys of the same native type as `lowered` are
+    /// considered.
     #[cold]
     fn same_key(&self, lowered: &Any, key: Obj<'_>) -> Res<Option<Any>> {
         for (candidate, _) in self.pairs()? {
@@ -144,7 +147,8 @@ pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
     if is_object(key) { hooked(operation) } else { operation() }
 }
 
-/// Returns the Python object of a native key. For a function made from a Python callable, this is the callable.
+/// Returns the Python object of a native key. For a function that was made from a Python callable,
+/// this is the callable.
 fn python_key(key: &Any) -> Res<Own> {
     if raw(key).type_index != kTVMFFIFunction {
         return lift_item(key);
@@ -154,7 +158,8 @@ fn python_key(key: &Any) -> Res<Own> {
     python_function::python_callable(handle).map_or_else(|| lift_item(key), |callable| Ok(callable.to_own()))
 }
 
-/// Returns true if a key is an object that the ABI finds by identity. Strings and bytes are found by content.
+/// Returns true if a key is an object that the ABI compares by identity. Strings and bytes are
+/// compared by content.
 #[inline]
 fn is_object(key: &Any) -> bool {
     let index = raw(key).type_index;

@@ -129,7 +129,8 @@ slots! {
     }
 }
 
-/// Sorts a snapshot of the items and stores the result. Returns `None` if the List has changed in the meantime.
+/// Sorts a snapshot of the items and stores the result. Returns `None`, without storing it, if the
+/// List has changed since the snapshot.
 fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> {
     let items = snapshot(list)?;
     let objects = items.iter().map(lift_item).collect::<Res<Vec<Own>>>()?;

@@ -1,5 +1,5 @@
-//! Conversion of the constructor arguments of containers to native values: iterables of items, mappings, and
-//! iterables of pairs. [`crate::owned`] converts whole Python containers.
+//! Conversion of the arguments of container constructors to native values: iterables of items,
+//! mappings, and iterables of pairs. [`crate::owned`] converts whole Python containers.
 
 use anyfn::{Any, Dict, List, Map};
 use pyo3_ffi as ffi;
@@ -40,8 +40,8 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     })
 }
 
-/// Returns an empty vector with memory for the items of an iterable. Memory is reserved only for a range, whose
-/// length is reliable, because the lengths of other iterables are hints.
+/// Returns an empty vector with memory for the items of an iterable. Memory is reserved only for a
+/// `range` object, because the lengths of other iterables are only hints.
 fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     if iterable.type_ptr() != &raw mut ffi::PyRange_Type {
         return Ok(Vec::new());

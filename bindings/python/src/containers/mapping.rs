@@ -57,7 +57,7 @@ pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
     ]
 }
 
-/// Returns the pairs that the arguments of a constructor describe. `name` is the name of the class, for messages.
+/// Converts the arguments of a constructor to pairs. `name` is the name of the class, for messages.
 pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Vec<(Any, Any)>> {
     let given = args.tuple_len();
     if given > 1 {

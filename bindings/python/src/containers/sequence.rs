@@ -159,7 +159,7 @@ fn item_at(array: &Array, index: i64) -> Res<Own> {
     }
 }
 
-/// Makes a new container of the items, with the same type as the container `like`.
+/// Makes a container of `items`: a List if `like` is a List, and otherwise an Array.
 fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
     if like.is_instance_of(LIST.ptr()) { wrap(lower::list_of(items)?) } else { wrap(array_of(items)?) }
 }

@@ -75,7 +75,8 @@ impl ToC for ffi::Py_hash_t {
     }
 }
 
-/// Defines C functions for type slots. An argument is declared as `obj`, `opt` (an object or NULL), `size` or `int`.
+/// Defines C functions for type slots. The declared type of an argument is `obj`, `opt` (an object
+/// or NULL), `size` or `int`.
 macro_rules! slots {
     ($( $(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ident),*) -> $out:ty $body:block )*) => { $(
         $(#[$meta])*
@@ -156,7 +157,8 @@ macro_rules! methods {
 }
 pub(super) use methods;
 
-/// Converts a string to a C string. The string must end with its only zero byte.
+/// Converts a string that ends with its only zero byte to a C string. Any other string becomes an
+/// empty C string.
 pub(super) const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -250,7 +252,8 @@ impl<'a> Args<'a> {
         Ok((self.values, names.zip(self.named.iter().copied()).collect()))
     }
 
-    /// Returns the values of the keyword arguments called `names`. Raises `TypeError` for any other argument.
+    /// Returns the values of the keyword arguments `names`, each `None` if it is absent. Raises
+    /// `TypeError` for any other argument.
     pub(super) fn only_keywords<const N: usize>(&self, names: [&str; N]) -> Res<[Option<Obj<'a>>; N]> {
         let (_, named) = self.with_keywords(0)?;
         let mut found = [None; N];

@@ -19,8 +19,8 @@ use crate::py::{self, Obj, Own, Res};
 /// Maximum nesting depth of containers that are printed in full; deeper containers appear as `...`.
 const DEPTH_MAX: usize = 100;
 
-/// Number of printed items up to which a container that occurs again is printed in full. After that, it
-/// appears as `...`.
+/// Number of printed items up to which a container that occurs again is printed in full. In a
+/// longer result, such a container appears as `...`.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
@@ -33,7 +33,7 @@ thread_local! {
     static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Guard that marks a container as being written until it is dropped.
+/// Guard that marks a container as being written until the guard is dropped.
 struct Writing;
 
 impl Writing {
@@ -163,7 +163,8 @@ fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) 
     Ok(())
 }
 
-/// Returns the `repr` of a view in the form `name(items)`. `items` are its keys, values or pairs.
+/// Returns the `repr` of a view in the form `name(items)`. `items` is the list of the view's keys,
+/// values or pairs.
 pub(super) fn write_listed(name: &str, items: Obj<'_>) -> Res<Own> {
     // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;

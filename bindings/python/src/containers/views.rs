@@ -23,7 +23,8 @@ struct Layout {
 /// Classes of views, indexed by [`PairPart`].
 static CLASSES: [Global; 3] = [const { Global::new() }; 3];
 
-/// Returns the names and classes of the views of maps (keys, values, items), to be added to the module `anyfn._core`.
+/// Returns the names and classes of the views of mappings (keys, values, items), to be added to the
+/// module `anyfn._core`.
 pub(crate) fn classes() -> [(&'static std::ffi::CStr, &'static Global); 3] {
     [(c"KeysView", &CLASSES[0]), (c"ValuesView", &CLASSES[1]), (c"ItemsView", &CLASSES[2])]
 }

@@ -1,5 +1,5 @@
-//! CPython functions that every version from Python 3.9 on has, although the stable ABI of 3.9 does not list
-//! them.
+//! Declarations of CPython functions that exist in every version since 3.9, although they are
+//! missing from the stable ABI of 3.9.
 //!
 //! Vectorcall entered the stable ABI in 3.12 without a change of its signature. Functions whose names differ between
 //! versions are looked up once, when the module is initialised.
@@ -63,8 +63,8 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
-/// Buffer that an object exports. The struct has been part of the stable ABI since Python 3.11, and its
-/// layout has not changed since 3.3.
+/// Buffer that a Python object exports through the buffer protocol. The struct has been part of the
+/// stable ABI since Python 3.11, and its layout has not changed since 3.3.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub(crate) struct Py_buffer {
@@ -102,20 +102,20 @@ unsafe extern "C" {
     ) -> *mut PyObject;
 }
 
-/// Type of the C function `PyObject_Vectorcall`, which calls any Python object; it must be called inside
-/// [`run`]. The third argument is the number of positional arguments, optionally combined with
-/// [`ARGUMENTS_OFFSET`].
+/// Type of the C function `PyObject_Vectorcall`, which calls any Python object and must be called
+/// inside [`run`]. The third argument is the number of positional arguments, optionally combined
+/// with [`ARGUMENTS_OFFSET`].
 pub(crate) type Vectorcall =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
-/// Type of the C function `PyObject_GetOptionalAttr`, which looks up an attribute; it must be called inside
-/// [`run`]. The function returns 1 if the attribute exists, 0 if not, and -1 with an exception set on
-/// failure.
+/// Type of the C function `PyObject_GetOptionalAttr`, which looks up an attribute and must be
+/// called inside [`run`]. The function returns 1 if the attribute exists, 0 if not, and -1 with an
+/// exception set on failure.
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 
-/// Runs `code`, which may execute Python code, and ensures that a shutdown of the interpreter never unwinds
-/// the thread.
+/// Runs `code`, which may execute Python code. If the interpreter unwinds the thread during its
+/// shutdown, the unwinding stops here and never reaches the caller.
 ///
 /// While the interpreter shuts down, versions before 3.14 terminate every other thread that waits for the GIL, by
 /// unwinding its stack. The unwinding must not pass through frames of native code, which may hold locks or forbid
@@ -137,9 +137,9 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Declares functions of CPython and wraps each in [`run`], because they may run Python code although their
-/// names do not suggest it. An object that they release may have a destructor, and before 3.12 an allocation
-/// may run the garbage collector.
+/// Declares functions of CPython and wraps each function in [`run`], because it may run Python code
+/// although its name does not suggest this. An object that is released may have a destructor, and
+/// before 3.12 an allocation may run the garbage collector.
 macro_rules! guarded {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         mod unguarded {
@@ -185,9 +185,10 @@ guarded! {
     fn PyType_GenericAlloc(class: *mut PyTypeObject, items: Py_ssize_t) -> *mut PyObject;
 }
 
-/// Type flag of classes whose instances are called by vectorcall.
+/// Type flag of classes whose instances support the vectorcall protocol.
 pub(crate) const HAVE_VECTORCALL: u64 = 1 << 11;
-/// Flag that permits the callee to overwrite the word before the first argument during the call.
+/// Flag in the argument count of a vectorcall. It permits the callee to overwrite the word before
+/// the first argument during the call.
 pub(crate) const ARGUMENTS_OFFSET: usize = 1 << (usize::BITS - 1);
 
 static VECTORCALL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -196,8 +197,8 @@ static THREAD_ID: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks up the functions whose names differ between versions of CPython. If a function is missing, returns its
-/// name as the error.
+/// Looks up the functions whose names differ between versions of CPython. If a function is missing,
+/// returns the name of the function as the error.
 pub(crate) fn init() -> Result<(), &'static str> {
     let find = |slot: &AtomicPtr<c_void>, names: &[&'static CStr]| {
         let symbol =
@@ -237,7 +238,8 @@ pub(crate) fn current_thread() -> *mut PyThreadState {
     unsafe { function() }
 }
 
-/// Returns the id of the current thread's state. No later thread gets the same id.
+/// Returns the id of the current thread state. The interpreter never reuses the id for another
+/// thread.
 ///
 /// # Safety
 /// The GIL must be held.

@@ -1,4 +1,4 @@
-"""Deliberate type errors: for each line, mypy --strict must report the error that its comment contains."""
+"""Deliberate type errors. mypy --strict must report, for each line, the error that the comment on the line contains."""
 
 from collections.abc import MutableSequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Use of every public name in a typed program, which is checked by mypy --strict and run."""
+"""Typed program that uses every public name. mypy --strict checks the program, and a test runs it."""
 
 from __future__ import annotations
 

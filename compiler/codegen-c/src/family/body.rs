@@ -35,8 +35,8 @@ pub(crate) struct Body<'a, D> {
     pub(crate) extents: Vec<Expr>,
     /// Number of enclosing expressions that are evaluated only under a condition.
     pub(crate) maybe: usize,
-    /// Pending checks that divisors are not 0, as lines of source. They are written before the next line,
-    /// which uses the divisors in indices.
+    /// Pending checks that divisors are not 0, as lines of source. The checks are written before
+    /// the next line, which uses the divisors in indices.
     pub(crate) checks: Vec<String>,
     /// State of the generator that is specific to the dialect.
     pub(crate) dialect: D,
@@ -64,7 +64,8 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.raw_line(text);
     }
 
-    /// Writes the pending checks, which must precede the line with the checked expressions.
+    /// Writes the pending checks of divisors, which must precede the line that contains the
+    /// divisors.
     pub(crate) fn flush_checks(&mut self) {
         for check in std::mem::take(&mut self.checks) {
             self.raw_line(&check);
@@ -91,7 +92,8 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.line(text);
     }
 
-    /// Declares a type or function that the generated code uses, unless one of that name is already declared.
+    /// Declares a type or function that the generated code uses, unless a declaration with the same
+    /// name exists.
     pub(crate) fn declare(&mut self, name: &str, text: String) {
         if !self.declared.iter().any(|(known, _)| known == name) {
             self.declared.push((name.to_owned(), text));
@@ -236,7 +238,8 @@ pub(crate) fn uses(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
 }
 
-/// Returns the number of elements of a buffer, or `None` if the shape is not constant.
+/// Returns the number of elements of a buffer, or `None` if the shape is not constant or the number
+/// exceeds 64 bits.
 pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
     buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }

@@ -10,8 +10,9 @@ use anyfn_ir::ops::DTypeExt;
 
 use crate::family::{Dialect, Operation, type_name, uint_of};
 
-/// Source of helper functions on scalars, which generated operations and mathematical functions call. A
-/// dialect can use them if its types have the names of `stdint.h`, such as `int32_t`.
+/// Source of helper functions on scalars, which generated operations and mathematical functions
+/// call. A dialect can use the helper functions if its types have the names of `stdint.h`, such as
+/// `int32_t`.
 pub(crate) const SCALAR: &str = include_str!("scalar.c");
 
 /// Returns the C literal of an integer or Boolean constant.

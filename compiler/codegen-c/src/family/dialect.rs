@@ -112,14 +112,14 @@ pub(crate) trait Dialect: Sized {
         c::float::<Self>(value, dtype)
     }
 
-    /// Returns the literal of a string constant, which occurs only as an argument of a call. By default, an error:
-    /// the dialect has no strings.
+    /// Returns the literal of a string constant, which occurs only as an argument of a call. By
+    /// default, returns an error, because the dialect has no strings.
     fn string(text: &str) -> Result<String> {
         bail!("ValueError", "{} code cannot contain strings, got {text:?}", Self::NAME)
     }
 
-    /// Returns an expression that converts a scalar to another data type. Numbers of lanes in `from` and `to`
-    /// are ignored.
+    /// Returns an expression that converts a scalar to another data type. The numbers of lanes of
+    /// `from` and `to` are ignored.
     fn cast(_body: &mut Body<'_, Self>, value: &str, _from: DType, to: DType) -> Result<String> {
         c::cast::<Self>(value, to)
     }
@@ -149,8 +149,9 @@ pub(crate) trait Dialect: Sized {
     /// which is `float32` or `float64`.
     fn math(name: &str, dtype: DType, args: &[String]) -> String;
 
-    /// Generates an access to an element of a buffer that the dialect keeps in variables. If the last index
-    /// is a vector, `lane` selects one of its lanes. Returns `None` for a buffer in memory.
+    /// Returns an expression that accesses an element of a buffer, if the dialect keeps the buffer
+    /// in variables. If the last index is a vector, `lane` selects one of its lanes. Returns `None`
+    /// for a buffer in memory.
     fn element(
         _body: &mut Body<'_, Self>,
         _buffer: &Ref<Buffer>,
@@ -177,8 +178,8 @@ pub(crate) trait Dialect: Sized {
         format!("(void)({value});")
     }
 
-    /// Generates code in front of a statement that adds to a buffer element in a loop. The code prevents a
-    /// compiler from reordering the sum.
+    /// Generates code in front of a statement that adds to a buffer element in a loop. The code
+    /// prevents a compiler from reordering the additions.
     fn before_sum(_body: &mut Body<'_, Self>) {}
 
     /// Generates code in front of the statement at `index` of a sequence, such as a barrier between threads.
@@ -206,7 +207,7 @@ pub(crate) trait Dialect: Sized {
         Ok(format!("for ({} = {first}; {name} < {end}; ++{name}) {{", Self::variable(dtype, name)?))
     }
 
-    /// Generates the allocation of a buffer around the statement that uses it.
+    /// Generates the allocation of a buffer around the statement that uses the buffer.
     fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()>;
 
     /// Generates a store of a vector. Called only if the dialect has vectors.
@@ -225,8 +226,8 @@ pub(crate) trait Dialect: Sized {
         bail!("ValueError", "{} has no vector types, which `{}` requires", Self::NAME, var.name)
     }
 
-    /// Generates a call of a packed function as a statement. `result` is the name and data type of the variable that
-    /// the call defines, or `None` if the result is discarded.
+    /// Generates a call of a packed function as a statement. `result` is the name and data type of
+    /// a new variable that receives the result, or `None` if the result is discarded.
     fn call_packed(_body: &mut Body<'_, Self>, call: &Call, _result: Option<(&str, DType)>) -> Result<()> {
         bail!(
             "ValueError",

@@ -13,8 +13,8 @@ use anyfn_ir::{ExprKind, make, packed, printer};
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Message, Operation};
 
-/// Placeholder for the first operand in the generated source of an operation. The final source never contains
-/// it.
+/// Placeholder for the first operand in the generated source of an operation. The final source
+/// never contains the placeholder.
 const HOLE: &str = "\0";
 
 impl<D: Dialect> Body<'_, D> {
@@ -125,9 +125,9 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// Returns true if the operators `/` and `%` of C are defined for the divisor `by`. Otherwise, the
-    /// dialect must generate code that handles divisors such as 0. If the divisor occurs in an index that is
-    /// always evaluated, adds a pending check that it is not 0.
+    /// Returns true if the operators `/` and `%` of C are defined for the divisor `by`. Otherwise,
+    /// the dialect must generate code that handles divisors such as 0. If the divisor occurs in an
+    /// index that is always evaluated, adds a pending check that the divisor is not 0.
     fn is_divisor(&mut self, op: BinaryOp, by: &Expr, text: &str) -> Result<bool> {
         let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
         if !is_division || by.dtype.is_float() {
@@ -242,7 +242,8 @@ fn factors_of(expr: &Expr) -> Vec<Expr> {
     })
 }
 
-/// Returns true if a shift count is a constant, not negative, and less than the number of bits of its type.
+/// Returns true if a shift count is a constant that is not negative and is less than the number of
+/// bits of its type.
 pub(crate) fn is_shift_of(by: &Expr) -> bool {
     on_enough_stack(|| {
         let bits = i64::from(by.dtype.0.bits);

@@ -14,7 +14,7 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::family::{Dialect, Names};
 
-/// Parameters of a function, and the variables and conditions that their shapes define.
+/// Parameters of a function, and the variables to which the shapes of its tensors give values.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
     /// Variables of the function's numeric parameters.
@@ -60,8 +60,9 @@ impl Interface {
         Ok(Interface { params, numbers, extents, counted, written: written(&func.body) })
     }
 
-    /// Names the parameters of the generated function: the variables in `numbers` and in `extents`, and the buffers.
-    /// Returns them in this order, each as its declaration and its name.
+    /// Assigns names to the parameters of the generated function: the variables in `numbers` and in
+    /// `extents`, and the buffers. Returns the declaration and the name of each parameter, in this
+    /// order.
     pub(crate) fn declare<D: Dialect>(&self, names: &mut Names) -> Result<Vec<(String, String)>> {
         let mut declared = Vec::new();
         for var in self.numbers.iter().chain(&self.extents) {
@@ -108,8 +109,8 @@ pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
-/// Returns the loops whose extent is a product of variables in `known` and may exceed the range of the loop
-/// variable.
+/// Returns the loops whose extent multiplies variables in `known`, one loop for each distinct
+/// extent. Such an extent may exceed the range of the loop variable.
 fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     struct Extent<'a> {
         known: &'a HashSet<usize>,

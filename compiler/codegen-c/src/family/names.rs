@@ -17,10 +17,10 @@ const MOST_LETTERS: usize = 48;
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Last number that was appended to each name, by the name without a number.
+    /// Last number that was appended to each name, by the name without the number.
     numbers: HashMap<String, usize>,
-    /// Prefix of the helper functions that are generated for the current function. No variable name may begin
-    /// with it.
+    /// Prefix of the helper functions that are generated for the current function. No variable name
+    /// may begin with this prefix.
     own: String,
     /// Prefixes that the dialect reserves. No variable name may begin with one of them.
     prefixes: &'static [&'static str],
@@ -56,7 +56,7 @@ impl Names {
         name
     }
 
-    /// Returns an unused name similar to `own`.
+    /// Returns a valid name that is similar to `own` and has not been used yet.
     pub(crate) fn fresh(&mut self, own: &str) -> String {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut own: String =

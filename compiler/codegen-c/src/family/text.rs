@@ -63,7 +63,8 @@ impl fmt::Display for Literal {
     }
 }
 
-/// Message of an error that generated code raises. Each dialect generates code for it.
+/// Message of an error that generated code raises. Each dialect generates the code that raises the
+/// error.
 #[derive(Default, Debug)]
 pub(crate) struct Message {
     parts: Vec<Part>,

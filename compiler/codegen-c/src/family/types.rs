@@ -1,4 +1,4 @@
-//! Types that represent data types in a dialect.
+//! Types that represent data types in a dialect, and checks that they exist.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Functions and their entry points. An entry point checks all conditions on which the function's code
-//! relies.
+//! Code generation for functions and their entry points. An entry point checks all conditions on
+//! which the function's code relies.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -51,8 +51,8 @@ pub(super) fn function(
     Ok(())
 }
 
-/// Generates the C function that contains the body. `head` is its declaration without parameters. Returns the
-/// names of its parameters in order.
+/// Generates the C function that contains the body. `head` is the declaration of the C function
+/// without parameters. Returns the names of the parameters in order.
 fn computation(
     symbol: &Symbol,
     head: &str,
@@ -84,8 +84,9 @@ fn computation(
     Ok(passed)
 }
 
-/// Generates the entry point, which checks the arguments and calls the function that contains the body.
-/// `passed` contains the names of the variables that it passes to that function, in order.
+/// Generates the entry point, which checks the arguments and calls the function that contains the
+/// body. `passed` contains the names of the variables that the entry point passes to that function,
+/// in order.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
@@ -165,7 +166,7 @@ impl EntryPrinter<'_> {
         self.out.push('\n');
     }
 
-    /// Generates code that checks and converts the argument at index `place`, which is a number.
+    /// Generates code that checks and converts the numeric argument at index `place`.
     fn number(&mut self, place: usize, var: &Ref<Var>) -> Result<()> {
         self.known.insert(address(var));
         let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));

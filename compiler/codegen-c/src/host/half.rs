@@ -29,7 +29,7 @@ fn name_of(dtype: DType) -> &'static str {
     if dtype.0.code == kDLBfloat { "bfloat16" } else { "float16" }
 }
 
-/// Returns the source of conversion functions: the part of `half.c` with the given name.
+/// Returns the part of `half.c` with the given name, which is the source of conversion functions.
 fn template(name: &str) -> &'static str {
     let mut parts = include_str!("half.c").split("/// ").filter_map(|part| part.split_once('\n'));
     parts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)

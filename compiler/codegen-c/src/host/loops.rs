@@ -35,8 +35,8 @@ impl Body<'_, Host> {
         self.streamed(&node.body, |body| body.parallel(node))
     }
 
-    /// Generates a loop by calling `inner`. The stores of the loop bypass the caches if it has the annotation
-    /// `nontemporal`.
+    /// Generates a loop by calling `inner`. The stores of the loop bypass the caches if the loop
+    /// has the annotation `nontemporal`.
     fn streamed(&mut self, node: &For, inner: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let is_remark =
             node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));

@@ -9,7 +9,8 @@ use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
-    /// Returns a statement that frees the function's memory and returns the value of `call`, which reports an error.
+    /// Returns a statement that frees the memory allocated by the function and returns the value of
+    /// `call`, which reports an error.
     pub(super) fn fail(&self, call: &str) -> String {
         let free: String =
             self.dialect.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();

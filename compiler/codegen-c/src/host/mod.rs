@@ -39,7 +39,8 @@ fn c_type(dtype: DType) -> Result<&'static str> {
     type_name::<Host>(dtype)
 }
 
-/// Returns C tables of the names of devices and data types, as the runtime prints them in messages.
+/// Returns the source of C tables that contain the names of devices and data types, as the runtime
+/// prints these names in messages.
 fn names() -> String {
     let device = |kind: i32| Device::new(kind, 0).to_string().trim_end_matches(":0").to_owned();
     let devices: Vec<String> =
@@ -61,8 +62,8 @@ pub(crate) struct Host {
     options: CodegenOptions,
     /// Names of the buffers that must be freed before an early return.
     allocated: Vec<String>,
-    /// Source of the functions that contain the bodies of parallel loops. It precedes the function that
-    /// contains the loops.
+    /// Source of the functions that contain the bodies of parallel loops. This source precedes the
+    /// function that contains the loops.
     tasks: String,
     task_count: usize,
     /// True while generating the body of a parallel loop.

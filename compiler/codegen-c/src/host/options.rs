@@ -5,8 +5,8 @@ use anyfn_ir::target::Target;
 /// Options that describe the C compiler and the processor for which code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CodegenOptions {
-    /// Size of the processor's vectors in bytes: 64, 32 or 16. If it is 0, the generated code has no vectors
-    /// and is accepted by any C11 compiler.
+    /// Size of the processor's vectors in bytes: 64, 32 or 16. If the size is 0, the generated code
+    /// has no vectors and is accepted by any C11 compiler.
     pub(crate) vector_bytes: u16,
 }
 

@@ -17,8 +17,8 @@ use crate::family::{Body, Literal, Symbol};
 use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
-/// Name of a variable in generated code that is set if a task of a parallel loop fails. The other tasks of
-/// the loop read it before they make calls, and end if it is set.
+/// Name of a variable in generated code that is set if a task of a parallel loop fails. The other
+/// tasks of the loop read the variable before they make calls, and end if it is set.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {
@@ -59,9 +59,9 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates code that ends a task of a parallel loop if another task has failed. It is generated only
-    /// before calls: calls have visible effects, and take so long that one more read of memory hardly
-    /// matters.
+    /// Generates code that ends a task of a parallel loop if another task has failed. This code is
+    /// generated only before calls, because calls have visible effects and take so long that one
+    /// more read of memory hardly matters.
     pub(super) fn end_with_others(&mut self) {
         if self.dialect.is_task {
             let end = self.fail("0");
@@ -92,8 +92,8 @@ impl Body<'_, Host> {
         Ok(slot)
     }
 
-    /// Returns the representation of an argument as a value: its type index, the name of the union member,
-    /// and the expression that is assigned to that member.
+    /// Returns the parts of the value that represents an argument: the type index, the name of the
+    /// union member, and the expression to be assigned to that member.
     fn argument(&mut self, name: &str, place: usize, arg: &Arg) -> Result<(i32, &'static str, String)> {
         let value = match arg {
             Arg::Buffer { buffer, region, .. } => {
@@ -176,8 +176,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates a check of the result of a call, its conversion to the data type `dtype`, and its assignment
-    /// to the variable `var`.
+    /// Generates code that checks the result of a call, converts it to the data type `dtype`, and
+    /// assigns it to the variable `var`.
     fn take_result(&mut self, name: &str, var: &str, dtype: DType) -> Result<()> {
         let c_type = c_type(dtype)?;
         let place = Literal::message(&format!("{}: `{name}`", self.symbol));

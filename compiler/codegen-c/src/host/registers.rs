@@ -28,8 +28,8 @@ pub(crate) struct Registers {
     pub(crate) names: Vec<String>,
 }
 
-/// Returns the offset of an access in elements, or `None` if it is not constant. For a contiguous vector,
-/// this is the offset of the first lane.
+/// Returns the offset of an access in elements, or `None` if the offset is not constant. For a
+/// contiguous vector, this is the offset of the first lane.
 pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64> {
     let mut place = 0i64;
     for (dim, index) in indices.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Signature of a function: the names and types of its arguments, and the tensors that it only reads.
+//! Signatures of generated functions: the names and types of the arguments, and the tensors that a
+//! function only reads.
 
 use std::fmt::Write as _;
 

@@ -10,8 +10,8 @@ use crate::family::Body;
 use crate::host::Host;
 
 impl Body<'_, Host> {
-    /// Generates an extent as an `int64_t` expression. If a sum or product overflows, its value is the
-    /// largest or smallest `int64_t`.
+    /// Generates an extent as an `int64_t` expression. If a sum, difference or product overflows,
+    /// its value is the largest or smallest `int64_t`.
     pub(super) fn size(&mut self, expr: &Expr) -> Result<String> {
         on_enough_stack(|| {
             let ExprKind::Binary(op, node) = ExprKind::of(expr) else {

@@ -156,8 +156,8 @@ impl Body<'_, Host> {
         pieces
     }
 
-    /// Returns the groups of C variables that replace the buffers accessed by a statement: the buffers that
-    /// `value` loads vectors from, and the buffer `stored`.
+    /// Returns the C variables that replace buffers, for the buffers that a statement accesses:
+    /// those from which `value` loads vectors, and the buffer `stored`.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
         struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
@@ -210,7 +210,8 @@ impl Body<'_, Host> {
         Ok(format!("*({constness}{name}_in_memory*)&{first}"))
     }
 
-    /// Declares a function that stores a vector and bypasses the caches. Returns its name.
+    /// Declares a function that stores a vector and bypasses the caches. Returns the name of the
+    /// function.
     fn stream(&mut self, element: DType, lanes: u16) -> Result<String> {
         let name = self.vector(element, lanes)?;
         let (function, c_type) = (format!("{name}_stream"), c_type(element)?);
@@ -232,8 +233,8 @@ impl Body<'_, Host> {
         Ok(name)
     }
 
-    /// Returns a vector expression for contiguous elements of a buffer: the given lanes of the access at
-    /// `indices`.
+    /// Returns a vector expression for contiguous elements of a buffer, namely the given lanes of
+    /// the access at `indices`.
     fn neighbours(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -444,7 +445,8 @@ impl Body<'_, Host> {
         Ok(format!("({name}){{{}}}", values.join(", ")))
     }
 
-    /// Declares a function that selects between the lanes of two vectors by a mask. Returns its name.
+    /// Declares a function that selects between the lanes of two vectors by a mask. Returns the
+    /// name of the function.
     pub(crate) fn select(&mut self, element: DType, lanes: u16) -> Result<String> {
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{name}_select");
@@ -458,8 +460,9 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// Declares a function that computes the minimum or maximum of each lane of two vectors. Returns its
-    /// name. If one of two values is NaN, the declared function returns NaN, as for scalars.
+    /// Declares a function that computes the minimum or maximum of each lane of two vectors.
+    /// Returns the name of the function. If one of two values is NaN, the declared function returns
+    /// NaN, as for scalars.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
@@ -484,8 +487,8 @@ fn is_contiguous(indices: &Array<Expr>) -> bool {
     })
 }
 
-/// Returns true if a store also reads the memory of its buffer at other indices. All lanes must then be read
-/// before one is stored.
+/// Returns true if a store also reads the memory of its buffer at other indices. All lanes must
+/// then be read before any lane is stored.
 fn reads_elsewhere(node: &BufferStore) -> bool {
     struct Reads<'a>(&'a BufferStore, bool);
     impl Visitor for Reads<'_> {
@@ -509,8 +512,9 @@ fn largest_power_of_two(number: u16) -> u16 {
     1 << number.checked_ilog2().unwrap_or(0)
 }
 
-/// Returns the name and the declaration of the C type for a vector of `lanes` elements. The declaration also defines
-/// the type `<name>_in_memory`, which has the alignment of a single element.
+/// Returns the name and the declaration of the C type for a vector of `lanes` elements. The
+/// declaration also defines the type `<name>_in_memory`, which has the alignment of a single
+/// element, and the function `<name>_splat`, which copies a number to all lanes.
 ///
 /// # Errors
 /// Returns the error of [`c_type`].

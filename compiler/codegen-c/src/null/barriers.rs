@@ -11,7 +11,7 @@ use anyfn_ir::{ExprKind, StmtKind, printer};
 
 use crate::family::address;
 
-/// Barriers inside the outermost loops over the threads of a block.
+/// Barriers that are needed inside the outermost loops over the threads of a block.
 ///
 /// If a loop over threads contains several others in sequence, or one that a serial loop repeats, a thread may read what
 /// another thread has written in an earlier loop or iteration. Therefore, a barrier precedes each statement of a sequence that
@@ -62,7 +62,8 @@ struct Search {
 }
 
 impl Search {
-    /// Finds the barriers in a statement. Returns true if the statement contains a loop over threads.
+    /// Finds the barriers that are needed in a statement. Returns true if the statement contains a
+    /// loop over threads.
     fn stmt(&mut self, stmt: &Stmt) -> Result<bool> {
         on_enough_stack(|| match StmtKind::of(stmt) {
             StmtKind::SeqStmt(node) => {
@@ -119,8 +120,9 @@ impl Search {
         })
     }
 
-    /// Runs `inner` on the body of a statement. If the execution of the statement depends on the index of a
-    /// thread, `what` is its description for messages and the expression that depends on the index.
+    /// Runs `inner` on the body of a statement. If the execution of the statement depends on the
+    /// index of a thread, `what` contains a description of the statement for messages, and the
+    /// expression that depends on the index.
     fn within(
         &mut self,
         what: Option<(String, Expr)>,

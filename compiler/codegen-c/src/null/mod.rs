@@ -63,7 +63,8 @@ pub(crate) struct Null {
     extents: Vec<(ForKind, String)>,
     /// Barriers inside of the outermost loops over the threads of a block.
     barriers: Barriers,
-    /// Number of parameters of the function. They are the first elements of [`Body::scope`].
+    /// Number of parameters of the function. The parameters are the first elements of
+    /// [`Body::scope`].
     num_params: usize,
 }
 

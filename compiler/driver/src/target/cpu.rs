@@ -81,8 +81,8 @@ pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if the name and arguments of a compiler command indicate that it compiles for this machine. The name of a
-/// cross compiler contains its target.
+/// Returns true if the words of a compiler command indicate that the compiler generates code for
+/// this machine. The name of a cross compiler contains its target, as in `aarch64-linux-gnu-gcc`.
 fn compiles_for_this_machine(words: &[String]) -> bool {
     let name = name(words);
     let is_cross =
@@ -166,8 +166,8 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     }
 }
 
-/// Runs a command and returns its exit status, standard output and standard error. If the calling thread is
-/// interrupted, the process is killed.
+/// Runs a command and returns its exit status, standard output and standard error. If a signal
+/// interrupts the calling thread, kills the command and returns the error of the signal.
 fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {
         std::thread::Builder::new().spawn(move || {
@@ -243,8 +243,8 @@ fn package(cc: &str) -> String {
     }
 }
 
-/// Returns a string that identifies the processor of this machine. It also distinguishes processors with the same
-/// [`FEATURES`], since compilers use further features.
+/// Returns a string that identifies the processor of this machine. The string also distinguishes
+/// processors whose [`FEATURES`] are equal, since compilers use further features.
 pub(super) fn this_one() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {

@@ -21,8 +21,8 @@ pub struct TargetOptions {
     pub options: Vec<std::string::String>,
     /// Number of cores: see [`Target::num_cores`]. The default is the number of cores of this machine.
     pub num_cores: Option<i64>,
-    /// Size of the vector registers in bytes: 0, 16, 32 or 64, see [`Target::vector_bytes`]. The default
-    /// depends on the processor.
+    /// Size of the vector registers in bytes: 16, 32 or 64, or 0 for no vectors. See
+    /// [`Target::vector_bytes`]. The default depends on the processor.
     pub vector_bytes: Option<i64>,
 }
 
@@ -34,8 +34,9 @@ pub fn host() -> Result<Ref<Target>> {
     make("c", TargetOptions::default()).map(Ref::new)
 }
 
-/// Creates a target of the given kind, which may be followed by options, as in `c -mcpu=x86-64-v3 -O2`: `-mcpu`, `-cc`,
-/// `-num-cores` and `-vector-bytes` are those of [`TargetOptions`], and all others are arguments of the C compiler.
+/// Creates a target of the given kind, which may be followed by options, as in
+/// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores` and `-vector-bytes` set the
+/// fields of [`TargetOptions`]. All other options are passed to the C compiler.
 ///
 /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
 /// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.

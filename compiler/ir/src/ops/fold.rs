@@ -32,8 +32,8 @@ pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     })
 }
 
-/// Returns the value of a floating-point constant, or of a vector that repeats one. Returns `None` for any other
-/// expression.
+/// Returns the value of a floating-point constant, or of a vector that repeats a floating-point
+/// constant. Returns `None` for any other expression.
 fn float_constant(expr: &Expr) -> Option<f64> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::FloatImm(node) => Some(node.value),
@@ -55,9 +55,9 @@ fn float(value: f64, dtype: DType) -> Option<Expr> {
     ops::splat(scalar, dtype.lanes()).ok()
 }
 
-/// Converts a numeric constant to the scalar type `dtype`. Returns `None` for an integer that the type cannot
-/// represent exactly (beyond 2^53 for floating-point types), and for a floating-point constant if the type is
-/// an integer type.
+/// Converts an integer or floating-point constant to the scalar type `dtype`. Returns `None` for an
+/// integer that `dtype` cannot represent (beyond 2^53 for floating-point types), for a
+/// floating-point constant unless `dtype` is a floating-point type, and for any other expression.
 pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(expr) {
         ExprKind::IntImm(node) if !node.dtype.is_bool() && node.whole() <= i64::MAX.into() => {
@@ -92,8 +92,8 @@ pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// Folds an operation on two constants, or one whose result follows from a single constant operand, such as
-/// `x * 0`.
+/// Folds an operation on two constants, an operation whose result follows from a single operand,
+/// such as `x * 0`, or an operation on a ramp and a broadcast.
 ///
 /// Returns `None` if nothing can be folded, if an integer result overflows, or if folding would round a floating-point
 /// result differently than the generated code does.

@@ -139,8 +139,8 @@ pub fn number(value: i64, dtype: DType) -> Result<Expr> {
     if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
 }
 
-/// Creates the largest value of a data type, or the smallest one if `largest` is false. For floating-point
-/// types, this is positive or negative infinity.
+/// Creates a constant: the largest value of a data type, or its smallest value if `largest` is
+/// false. For floating-point types, these values are positive and negative infinity.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is not numeric.
@@ -162,7 +162,8 @@ pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     int(value, dtype)
 }
 
-/// Creates the largest finite value of a data type, or the smallest one if `largest` is false.
+/// Creates a constant: the largest finite value of a data type, or, if `largest` is false, the
+/// lowest finite value, which is negative for signed types.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is not numeric.
@@ -382,7 +383,7 @@ pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
 }
 
-/// Rebuilds a binary operation whose operands have changed.
+/// Rebuilds a binary operation after its operands have changed.
 ///
 /// Unlike [`binary`], this accepts an integer division by a constant 0 and a shift by an invalid constant: after a
 /// transformation, such an operation may be one that is never evaluated.
@@ -524,14 +525,14 @@ pub fn abs(a: Expr) -> Result<Expr> {
     }
 }
 
-/// Raises a value to a power. A power with a small non-negative integer constant as its exponent is expanded
-/// to products. Any other power becomes a call of the floating-point function `pow`.
+/// Raises a value to a power. A power whose exponent is a small non-negative integer constant is
+/// expanded to products. Any other power becomes a call of the floating-point function `pow`.
 ///
 /// # Errors
 /// Returns `TypeError` for an integer base unless the exponent is a constant between 0 and 64 or a floating-point number.
 pub fn power(a: Expr, b: Expr) -> Result<Expr> {
-    /// Maximum exponent for which a power of a floating-point number is expanded to products. Above it, `pow` is as
-    /// fast and more accurate.
+    /// Maximum exponent for which a power of a floating-point number is expanded to products. For
+    /// larger exponents, `pow` is as fast as the products and more accurate.
     const MOST: i64 = 4;
     let most = if a.dtype.is_integer() { 64 } else { MOST };
     let whole = match ExprKind::of(&b) {
@@ -567,8 +568,8 @@ pub fn power(a: Expr, b: Expr) -> Result<Expr> {
     Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
 
-/// Chooses one of two values. The other value is not evaluated, so it may contain an index that is out of
-/// bounds.
+/// Creates a choice between two values. If the condition is a scalar, the value that is not chosen
+/// is not evaluated, so it may contain an index that is out of bounds.
 ///
 /// # Errors
 /// Returns `TypeError` if the condition is not Boolean, if its number of lanes does not match, or if the values cannot be
@@ -646,7 +647,8 @@ pub const MATH: &[&str] = &[
 /// Names of the functions in [`MATH`] that take two arguments. The others take one.
 pub const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
 
-/// Returns the number of arguments of a mathematical function, or `None` if [`MATH`] does not contain its name.
+/// Returns the number of arguments of the mathematical function `name`, or `None` if [`MATH`] does
+/// not contain the name.
 #[must_use]
 pub fn math_arity(name: &str) -> Option<usize> {
     match name {
@@ -656,7 +658,7 @@ pub fn math_arity(name: &str) -> Option<usize> {
     }
 }
 
-/// Creates a call of a mathematical function. The data type of the result is that of the first argument.
+/// Creates a call of a mathematical function. The result has the data type of the first argument.
 ///
 /// # Errors
 /// Returns `TypeError` if there are no arguments, or if an argument of a function in [`MATH`] is not a floating-point

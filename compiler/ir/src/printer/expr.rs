@@ -139,7 +139,8 @@ impl Printer {
         };
     }
 
-    /// Formats a floating-point number as an argument. Infinities and NaN become quoted strings.
+    /// Formats a floating-point number as the argument of a conversion, such as `1.5` in
+    /// `float64(1.5)`. Infinities and NaN become quoted strings.
     pub(super) fn number(&mut self, value: f64) -> String {
         if value.is_finite() { format!("{value:?}") } else { format!("{:?}", value.to_string()) }
     }
@@ -238,7 +239,8 @@ impl Printer {
     }
 }
 
-/// Returns the name of what a load reads: of the producer itself, or of the operation that defines it.
+/// Returns the name of the tensor that a load reads: the field `name` of the producer, or of the
+/// operation that defines the producer.
 fn producer_name(producer: &ObjectRef) -> Result<String> {
     if let Ok(name) = producer.get_field("name") {
         return name.get::<String>();

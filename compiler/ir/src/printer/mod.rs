@@ -71,8 +71,8 @@ fn is_word_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns true if an identifier has the form of a data type, such as `float32`, `int8x4` or `bool`. `word(x)` is
-/// then a conversion.
+/// Returns true if an identifier has the form of a data type, such as `float32`, `int8x4` or
+/// `bool`. In printed source, `word(x)` is then a conversion to that type instead of a call.
 #[must_use]
 pub fn is_dtype_name(word: &str) -> bool {
     let names = ["bool", "handle", "uint", "int", "bfloat", "float", "complex"];
@@ -90,14 +90,14 @@ pub const MOST_BYTES: usize = 16 << 20;
 /// Maximum length of a printed node in an error message, in bytes.
 const BRIEF: usize = 200;
 
-/// Returns the printed form of an expression, statement, function or module, of at most [`MOST_BYTES`]. For other
-/// objects, returns the type key.
+/// Returns the printed form of an expression, statement, function, module, buffer or region,
+/// truncated to [`MOST_BYTES`]. For any other object, returns the type key in angle brackets.
 #[must_use]
 pub fn text(node: &ObjectRef) -> String {
     text_within(node, MOST_BYTES)
 }
 
-/// Returns the beginning of the printed form of a node, of a length that suits an error message.
+/// Returns the printed form of a node, truncated to 200 bytes for use in an error message.
 #[must_use]
 pub fn brief(node: &ObjectRef) -> String {
     text_within(node, BRIEF)
@@ -116,7 +116,8 @@ pub fn text_within(node: &ObjectRef, most: usize) -> String {
     text
 }
 
-/// Precedence of the context inside brackets, where an expression needs no parentheses.
+/// Precedence with which an expression inside brackets is printed: such an expression needs no
+/// parentheses of its own.
 const LOOSE: u8 = 0;
 
 #[derive(Default)]

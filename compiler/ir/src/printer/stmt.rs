@@ -237,7 +237,8 @@ impl Printer {
         self.declare_aliases(&buffer.data);
     }
 
-    /// Declares the buffers that share the memory at the address in `data`, after a statement that defines this memory.
+    /// Prints declarations of the buffers that share the memory at the address in `data`. The
+    /// declarations follow the statement that defines this memory.
     pub(super) fn declare_aliases(&mut self, data: &Ref<Var>) {
         for buffer in self.aliases.remove(&address(data)).unwrap_or_default() {
             self.declare_buffer(&buffer);
@@ -252,7 +253,8 @@ impl Printer {
         self.put(")");
     }
 
-    /// Prints the shape, data type and further properties of a buffer.
+    /// Prints the shape and the data type of a buffer, and those of its other properties that
+    /// differ from the defaults.
     pub(super) fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         self.shape(&buffer.shape);
         let _ = write!(self.out, ", {:?}", buffer.dtype.to_string());
@@ -386,10 +388,10 @@ impl Printer {
     }
 }
 
-/// Returns the exclusive end of a range, in a form from which the parser recovers the extent. For two
-/// constants, it is their sum. If `min` is 0, it is the extent itself, unless the extent has the form
-/// `0 + x`. In all other cases, it is a sum whose left operand is `min`. Returns `None` if the data types
-/// differ or the sum overflows.
+/// Returns the exclusive end of a range, in a form from which the parser recovers the extent. If
+/// both `min` and `extent` are constants, the end is their sum. If `min` is 0, the end is the
+/// extent itself, unless the extent has the form `0 + x`. In all other cases, the end is a sum
+/// whose left operand is `min`. Returns `None` if the data types differ or the sum overflows.
 fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
     if min.dtype != extent.dtype {
         return None;

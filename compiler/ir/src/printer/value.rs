@@ -17,7 +17,8 @@ use crate::stack::on_enough_stack;
 const DEEPEST: usize = 16;
 
 impl Printer {
-    /// Prints a value in a form that distinguishes it from an expression.
+    /// Prints the value of an annotation or field. The printed form distinguishes a plain value,
+    /// such as `1`, from a constant node, such as `int32(1)`.
     pub(super) fn value(&mut self, value: &Any, depth: usize) {
         if self.is_full() {
             return;
@@ -43,7 +44,7 @@ impl Printer {
         };
     }
 
-    /// Prints an object that is contained in another one.
+    /// Prints an object that is contained in another object, such as a list or a node.
     fn part(&mut self, object: &ObjectRef, depth: usize) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             match ExprKind::of(&expr) {
@@ -120,8 +121,9 @@ impl Printer {
         self.put(")");
     }
 
-    /// Returns the text that the hook `__ffi_repr__` of an object's type returns for the object. The hook receives the object
-    /// and a callback that prints a value, such as a child, as this printer does.
+    /// Calls the hook `__ffi_repr__` of an object's type and returns the text. The hook receives
+    /// the object, and a callback that prints values such as children of the object in the style of
+    /// this printer.
     fn printed_by(&mut self, hook: &PackedFunc, object: &ObjectRef, depth: usize) -> Result<String> {
         let before = std::mem::take(&mut self.out);
         // The callback may outlive this call, so it owns the printer until the hook has returned.

@@ -37,7 +37,7 @@ pub struct Functions {
     protect: unsafe extern "C" fn(*const Wanted) -> u64,
     /// Function that removes the read-only mark with the given ticket.
     unprotect: unsafe extern "C" fn(ticket: u64),
-    /// Function that returns 1 if a byte of the range is marked as read-only, and 0 otherwise.
+    /// Function that returns 1 if any byte of the range is marked as read-only, and 0 otherwise.
     is_protected: unsafe extern "C" fn(*const Wanted) -> i32,
 }
 
@@ -115,8 +115,8 @@ unsafe extern "C" fn unprotect_own(ticket: u64) {
     TABLE.unprotect(ticket);
 }
 
-/// Returns 1 if a byte of the range is marked as read-only in the access table of this library, and 0
-/// otherwise.
+/// Returns 1 if any byte of the range is marked as read-only in the access table of this library,
+/// and 0 otherwise.
 ///
 /// # Safety
 /// `range` must be readable.
@@ -165,9 +165,9 @@ pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) 
     Ok(tickets.map(|ticket| Access { ticket, _thread: PhantomData }))
 }
 
-/// Repeats the request for the ranges `wanted` until the accesses begin, and checks for signals in between.
-/// `outcome` is the result of the first request. Returns an error if the time limit has passed or the
-/// accesses cannot begin.
+/// Repeats a request for the ranges `wanted` until the accesses begin, and checks for signals
+/// before each attempt. `outcome` is the result of the first request. Returns an error if the time
+/// limit has passed, the check for signals fails or the accesses cannot begin.
 #[cold]
 fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
     let mut waited = SLICE_MS;
@@ -297,7 +297,7 @@ mod imp {
         }
     }
 
-    /// Storage for the guard of the access table's lock while a thread forks.
+    /// Storage that keeps the guard of the access table's lock from before a fork until after it.
     struct ForkGuard(UnsafeCell<Option<MutexGuard<'static, AccessTable>>>);
 
     // SAFETY: used only by the thread that holds the table's lock.

@@ -125,7 +125,7 @@ impl<T: fmt::Debug> fmt::Debug for TensorWrite<'_, T> {
     }
 }
 
-/// Elements of a tensor that are known to be compact and in host memory.
+/// Address and number of the elements of a tensor that is known to be compact and in host memory.
 #[derive(Clone, Copy)]
 struct Elements<T> {
     data: NonNull<T>,
@@ -258,9 +258,9 @@ impl<'a> TensorView<'a> {
         Ok(elements.write(access))
     }
 
-    /// Returns the region of host memory that the elements span, including the gaps between them. The region is
-    /// empty if there are no elements. Returns `None` if the processor cannot address the memory of the device,
-    /// or if the elements extend beyond the address space.
+    /// Returns the region of host memory that the elements span, including the gaps between them.
+    /// The region is empty if there are no elements. Returns `None` if the tensor is neither in
+    /// host memory nor in pinned host memory, or if the elements extend beyond the address space.
     pub fn host_region(&self) -> Option<Region> {
         if !matches!(self.device().0.device_type, kDLCPU | kDLCUDAHost | kDLROCMHost) {
             return None;

@@ -56,7 +56,7 @@ impl Region {
         within && self.space == other.space && self.base == other.base
     }
 
-    /// Returns true if a byte of the region is currently marked as read-only; see [`ReadOnly`].
+    /// Returns true if any byte of the region is currently marked as read-only; see [`ReadOnly`].
     pub fn is_read_only(&self) -> bool {
         functions::is_protected(Wanted::new(*self, Mode::Read))
     }
@@ -126,8 +126,9 @@ pub struct Access {
 unsafe impl Sync for Access {}
 
 impl Access {
-    /// Begins accesses to several regions together, as soon as no access of another thread conflicts with any
-    /// of them. The regions may overlap each other: the caller decides how their bytes are used.
+    /// Begins accesses to several regions together, as soon as no access of another thread
+    /// conflicts with any of them. The regions may overlap each other, because accesses of the same
+    /// request do not conflict.
     ///
     /// # Errors
     /// - Returns `RuntimeError` if this thread has a conflicting access, or if waiting would never end.
@@ -161,7 +162,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A guard that marks memory as read-only until it is dropped.
+/// A guard that marks memory as read-only as long as the guard exists.
 ///
 /// The description of a tensor cannot express that its memory must not be written. A caller that passes such memory
 /// to a kernel marks it here, so that callbacks of the kernel, on any thread or machine, receive read-only tensors.

@@ -179,9 +179,10 @@ impl Waiting {
 pub(super) struct Table<M>(pub(super) M);
 
 impl<M: Monitor> Table<M> {
-    /// Begins the accesses `wanted` together for the thread `me`, as soon as no access of another thread
-    /// conflicts with any of them. Writes one ticket for each access to `tickets`. The accesses may conflict
-    /// with each other. No access begins unless the outcome is [`Outcome::Begun`].
+    /// Begins the accesses `wanted` together for the thread `me`, as soon as no access of another
+    /// thread conflicts with any of them. Writes one ticket for each access to `tickets`. Accesses
+    /// of the same request do not exclude each other. No access begins unless the outcome is
+    /// [`Outcome::Begun`].
     pub(super) fn begin(
         &self,
         me: usize,
@@ -263,7 +264,7 @@ impl<M: Monitor> Table<M> {
         }
     }
 
-    /// Returns true if a byte of `range` is marked as read-only.
+    /// Returns true if any byte of `range` is marked as read-only.
     pub(super) fn is_protected(&self, range: &Wanted) -> bool {
         // A write conflicts with every entry.
         let write = Wanted { write: 1, ..*range };

@@ -115,8 +115,8 @@ fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
     assert_eq!(begin(&table, 1, &[range(7, 8, false)]), Err(Outcome::Own { index: 0, writes: true }));
 }
 
-/// Implementation of [`Monitor`] with a lock of the standard library. It announces each wait through the
-/// channel `waits`.
+/// Implementation of [`Monitor`] with a lock of the standard library. It sends a message to the
+/// channel `waits` before each wait.
 struct Announced {
     state: std::sync::Mutex<AccessTable>,
     changed: std::sync::Condvar,

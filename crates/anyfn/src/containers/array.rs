@@ -127,7 +127,7 @@ impl<T> Array<T> {
         Ok(self.position(value)?.is_some())
     }
 
-    /// Returns the index of the first element equal to `value`.
+    /// Returns the index of the first element equal to `value`; `None` if no element is equal.
     ///
     /// # Errors
     /// Returns the error of [`IntoArg::into_arg`] for `value`.
@@ -135,8 +135,8 @@ impl<T> Array<T> {
         super::with_view(value, |view| seq::position(self.as_slice(), view))
     }
 
-    /// Returns exclusive access to the elements, with room for `extra` more elements. Copies the elements
-    /// first if the Array is shared.
+    /// Returns exclusive access to the elements, with room for `extra` more elements. If the Array
+    /// is shared, first copies the elements. If it lacks room, first moves them to new memory.
     fn make_mut(&mut self, extra: usize) -> Result<Seq<'_>> {
         let (len, room) = (self.len(), self.capacity());
         let needed = len.saturating_add(extra);
@@ -441,8 +441,8 @@ impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     }
 }
 
-/// Builder that appends elements to a new Array. It need not check if the Array is shared, because no other
-/// reference to it exists yet.
+/// Builder that appends elements to a new Array. It need not check whether the Array is shared,
+/// because the builder holds the only reference.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -6,7 +6,8 @@ use alloc::string::ToString;
 use super::Value;
 use crate::{Any, Error, FromArg, Mismatch, Result, Schema};
 
-/// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
+/// Checks that each element is a `T`. `C` is the expected type of the container, and messages refer
+/// to the container as `name`.
 pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
     if T::ALL {
         return Ok(());
@@ -19,15 +20,16 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
     Ok(())
 }
 
-/// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
+/// Converts the [`Mismatch`] of the element at `index` into a [`Mismatch`] of the whole sequence,
+/// whose expected type is `schema`.
 #[cold]
 pub(super) fn in_sequence(schema: fn() -> Schema, name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name} whose element {index} is {}", mismatch.got());
     mismatch.inside(&format!("[{index}]"), schema().to_string(), got)
 }
 
-/// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and `name` its name in
-/// messages.
+/// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and
+/// messages refer to the container as `name`.
 pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     name: &str,
     pairs: impl Iterator<Item = (&'a Any, &'a Any)>,
@@ -46,28 +48,30 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     Ok(())
 }
 
-/// Returns the error for the element at `index` of a sequence that is not of the sequence's element type. `name` is the
-/// name of the sequence's type in messages.
+/// Returns the error for a sequence whose element at `index` does not have the element type.
+/// Messages refer to the sequence as `name`.
 #[cold]
 pub(super) fn wrong_element(name: &str, index: usize, mismatch: Mismatch) -> Error {
     mismatch.into_error(&format!("element {index} of the {name}"))
 }
 
-/// Reads a value that comes from a container as `T`. The message of an error begins with `subject`, such as
-/// `a key of the Dict`.
+/// Converts a value that comes from a container to `T`. If this fails, the message begins with
+/// `subject`, such as `a key of the Dict`.
 #[inline]
 pub(super) fn read<T: Value>(value: &Any, subject: &str) -> Result<T> {
     T::from_arg(value.view_ref()).map_err(|mismatch| mismatch.into_error(subject))
 }
 
-/// Converts the mismatch of a key into a mismatch of the mapping that contains it.
+/// Converts the [`Mismatch`] of a key into a [`Mismatch`] of the whole mapping, whose expected type
+/// is `schema`.
 #[cold]
 pub(super) fn of_key(schema: fn() -> Schema, name: &str, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name} with a key that is {}", mismatch.got());
     mismatch.inside(".key", schema().to_string(), got)
 }
 
-/// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
+/// Converts the [`Mismatch`] of the value of `key` into a [`Mismatch`] of the whole mapping, whose
+/// expected type is `schema`.
 #[cold]
 pub(super) fn of_value(schema: fn() -> Schema, name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name} with a value that is {}", mismatch.got());

@@ -14,7 +14,8 @@ use super::convert::{mapping, sequence};
 use super::{Array, Dict, List, Map, Value};
 use crate::{Any, AnyView, DType, Device, FromArg, IntoAny, IntoArg, Mismatch, Result, Schema, Shape, String};
 
-/// Calls `then` with the elements of an Array, or with a snapshot of the elements of a List.
+/// Calls `then` with the elements of the Array in `view`, or with a snapshot of the elements of the
+/// List in `view`.
 fn with_items<C: FromArg + ?Sized, R>(
     view: &AnyView<'_>,
     then: impl FnOnce(&[Any]) -> Result<R, Mismatch>,
@@ -26,7 +27,7 @@ fn with_items<C: FromArg + ?Sized, R>(
     then(&List::<Any>::from_object_unchecked(object).snapshot())
 }
 
-/// Converts the element `item`, at `index` of a container of type `C`, to a `T`.
+/// Converts `item`, the element at `index` of a container of type `C`, to a `T`.
 #[inline]
 fn element<C: FromArg + ?Sized, T: Value>(index: usize, item: &Any) -> Result<T, Mismatch> {
     T::from_arg(item.view_ref()).map_err(|mismatch| in_sequence(C::schema, "Array", index, mismatch))
@@ -207,7 +208,8 @@ tuples! {
     (8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
 }
 
-/// Converts each pair of a Map, or of a snapshot of a Dict, and passes it to `put`.
+/// Converts each pair of the Map in `view`, or of a snapshot of the Dict in `view`, and passes it
+/// to `put`.
 fn read_pairs<C: FromArg, K: Value, V: Value>(
     view: &AnyView<'_>,
     mut put: impl FnMut(K, V),
@@ -230,7 +232,7 @@ fn read_pairs<C: FromArg, K: Value, V: Value>(
         .try_for_each(|(key, value)| read(key, value))
 }
 
-/// Implements the conversion of Maps to mapping types of Rust.
+/// Implements the conversion of Maps and Dicts to mapping types of Rust.
 macro_rules! mappings {
     ($( [$($bound:path),*] [$($extra:ident: $default:path)?] $ty:ty; )*) => { $(
         impl<K: Value $(+ $bound)*, V: Value $(, $extra: $default)?> FromArg for $ty {

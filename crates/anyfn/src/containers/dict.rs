@@ -39,7 +39,7 @@ pub struct Dict<K = Any, V = Any> {
     pairs: PhantomData<fn() -> (K, V)>,
 }
 
-/// A key and a value of a Dict, for messages.
+/// Name of a key of a Dict in error messages.
 const KEY: &str = "a key of the Dict";
 const VALUE: &str = "a value of the Dict";
 
@@ -64,7 +64,7 @@ impl DerefMut for Guard<'_> {
     }
 }
 
-/// Results of hash and equality hooks of keys, collected during one operation on a Dict.
+/// Results of the keys' hash and equality hooks, collected during one operation on a Dict.
 ///
 /// Hooks are foreign code and must not run under the lock. An operation that needs the result of a hook releases the
 /// lock, calls the hook, and starts again with the result.
@@ -73,15 +73,16 @@ struct HookResults {
     /// Results of comparing other keys with the key that is looked up. Each entry keeps its key alive, so
     /// that no new key can get the same address.
     equal: Vec<(Any, bool)>,
-    /// Hashes that hooks have computed, each with the address of the key, sorted by it. Each entry keeps its key alive.
+    /// Hashes that hooks have computed, each with its key and the address of the key. The entries
+    /// are sorted by address and keep their keys alive.
     hashes: Vec<(u64, Any, u64)>,
 }
 
 /// State of a lookup: the key, and the hook results collected so far.
 struct Probe<'a> {
     key: &'a AnyView<'a>,
-    /// Hash of the key if the key's type has a hash hook. If it is `None`, the hash is computed when it is
-    /// needed.
+    /// Hash of the key if the key's type has a hash hook; otherwise `None`, and the hash is
+    /// computed when it is needed.
     hash: Option<u64>,
     /// True if the type of the key has an equality hook.
     hooked: bool,
@@ -108,8 +109,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the slot of the key that is looked up; `None` if the key is absent. If a hook has to be called
-    /// first, returns the request for its result as `Err`.
+    /// Returns the slot of the key that is looked up; `None` if the key is absent. If a hook must
+    /// be called first, returns a request for the result of the hook as `Err`.
     #[inline]
     fn find(&self, mapping: &Mapping<'_>) -> Result<Option<u64>, Ask> {
         let layout = mapping.layout();
@@ -254,7 +255,7 @@ impl<K, V> Dict<K, V> {
         Ok(self.get_any(key)?.is_some())
     }
 
-    /// Sets the value of a key and returns the old value.
+    /// Sets the value of a key and returns the old value; `None` if the key was absent.
     fn set_any(&self, key: Any, value: Any) -> Result<Option<Any>> {
         let held = key.clone();
         let view = held.as_view();
@@ -286,7 +287,7 @@ impl<K, V> Dict<K, V> {
         }
     }
 
-    /// Removes the pair of a key and returns its value.
+    /// Removes a key and returns its value; `None` if the key is absent.
     ///
     /// # Errors
     /// Returns the error of [`IntoArg::into_arg`] for `key`.
@@ -351,7 +352,7 @@ impl<K, V> Dict<K, V> {
         Some(mapping.remove(at))
     }
 
-    /// Returns an iterator over the pairs. It does not take the lock.
+    /// Returns an iterator over the pairs that does not acquire the lock.
     ///
     /// # Safety
     /// The Dict must not change while the result is alive.
@@ -450,7 +451,8 @@ impl<K: Value, V: Value> Dict<K, V> {
         self.get(key)?.ok_or_else(mapping::missing_key)
     }
 
-    /// Sets the value of a key and returns the old value. An existing key keeps its position in the order.
+    /// Sets the value of a key and returns the old value; `None` if the key was absent. An existing
+    /// key keeps its position in the order.
     ///
     /// # Errors
     /// Returns an error if the key or value cannot be converted, and `MemoryError` if memory allocation fails.
@@ -459,7 +461,7 @@ impl<K: Value, V: Value> Dict<K, V> {
         self.set_any(key.into_any()?, value.into_any()?)
     }
 
-    /// Inserts the pairs of an iterator, one after the other.
+    /// Inserts the pairs of an iterator one by one, not in one atomic operation.
     ///
     /// # Errors
     /// Returns the error of [`Dict::insert`]; the pairs before the one that failed have been inserted.
@@ -503,8 +505,8 @@ impl<K, V> Default for Dict<K, V> {
     }
 }
 
-/// Compares snapshots of the two Dicts. They are equal if they have equal values for the same keys, in any
-/// order.
+/// Compares snapshots of two Dicts. They are equal if they have the same keys with equal values, in
+/// any order.
 impl<K, V, K2, V2> PartialEq<Dict<K2, V2>> for Dict<K, V> {
     fn eq(&self, other: &Dict<K2, V2>) -> bool {
         if self.object.ptr_eq(&other.object) {

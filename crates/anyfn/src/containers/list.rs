@@ -129,7 +129,7 @@ impl<T> List<T> {
         self.lock().items().to_vec()
     }
 
-    /// Returns the elements without taking the lock.
+    /// Returns the elements as a slice without acquiring the lock.
     ///
     /// # Safety
     /// The List must not change while the result is alive.
@@ -194,7 +194,7 @@ impl<T> List<T> {
         Ok(self.position(value)?.is_some())
     }
 
-    /// Returns the index of the first element equal to `value`.
+    /// Returns the index of the first element equal to `value`; `None` if no element is equal.
     ///
     /// # Errors
     /// Returns the error of [`IntoArg::into_arg`] for `value`.

@@ -29,8 +29,8 @@ impl List {
         seq.items().get(place(index, seq.len())?).cloned()
     }
 
-    /// Replaces the element at `index`. A negative index counts from the end. Returns false if there is no
-    /// such element.
+    /// Replaces the element at `index`. A negative index counts from the end. Returns false if the
+    /// index is out of bounds.
     pub fn set_at(&self, index: i64, value: Any) -> bool {
         // Declared first: the old element, or an unused `value`, is released after the lock.
         let _old;
@@ -132,8 +132,8 @@ impl List {
         Ok(())
     }
 
-    /// Replaces all elements with `new` if the current elements are identical to those of `seen`. Otherwise
-    /// returns false and leaves the List unchanged.
+    /// Replaces all elements with `new` and returns true if the current elements are identical to
+    /// those of `seen`. Otherwise returns false and leaves the List unchanged.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.

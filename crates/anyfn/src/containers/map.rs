@@ -268,7 +268,7 @@ impl<K, V> Default for Map<K, V> {
     }
 }
 
-/// Compares the pairs. Maps are equal if they have equal values for the same keys, in any order.
+/// Compares the pairs. Maps are equal if they have the same keys with equal values, in any order.
 impl<K, V, K2, V2> PartialEq<Map<K2, V2>> for Map<K, V> {
     fn eq(&self, other: &Map<K2, V2>) -> bool {
         self.object.ptr_eq(&other.object)
@@ -319,7 +319,8 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapCursor(Option<u64>);
 
-/// Returns the next pair of a Map or Dict, in the same way as [`Map::next_pair`].
+/// Returns the pair of a Map or Dict at `place` and advances `place`, in the same way as
+/// [`Map::next_pair`].
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change while the result is alive.
@@ -334,7 +335,8 @@ pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapCursor)
     Some(layout.pair(at))
 }
 
-/// Replaces the value of the pair that [`next_pair`] returns for `place`, and returns the old value.
+/// Replaces the value of the pair that [`next_pair`] returns for `place`. Returns the old value;
+/// `None` at the end.
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content during the call.

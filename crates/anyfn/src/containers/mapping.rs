@@ -22,7 +22,7 @@ use super::table::{self, NONE, NewTable, Slot, Table, View, any};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, hash, live, nesting, refcount};
 
-/// Bit of the stored number of slots that is set if the Map or Dict uses the small layout.
+/// Flag in the stored number of slots of a Map or Dict in the small layout.
 const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
@@ -50,8 +50,8 @@ const _: () = assert!(PAIRS == 56 || size_of::<usize>() != 8);
 // A small object must have room to become dense in place.
 const _: () = assert!(size_of::<MapObject>() <= PAIRS + SMALL_MIN * size_of::<Pair>());
 
-/// Creates an empty Map or Dict in the small layout. The capacity is `capacity`, limited to the range from 2 to
-/// 4 pairs.
+/// Creates an empty Map or Dict in the small layout, with room for `capacity` pairs. The capacity
+/// is clamped to the range from 2 to 4 pairs.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
@@ -118,7 +118,7 @@ pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<Obje
     Ok(object)
 }
 
-/// Creates a Map or Dict of the same type with the same keys and values.
+/// Creates a copy of a Map or Dict: an object of the same type, with the same keys and values.
 ///
 /// # Safety
 /// The requirements are those of [`layout_of`].
@@ -150,8 +150,8 @@ pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
     Ok(copy)
 }
 
-/// Guard that holds one additional reference to each of the first `taken` keys and values of a mapping, in order.
-/// Dropping it releases these references.
+/// Guard that holds one additional reference to each of the first `taken` keys and values of a
+/// mapping, in order. Dropping the guard releases these references.
 struct References<'a> {
     layout: Layout<'a>,
     taken: usize,
@@ -213,7 +213,7 @@ pub(super) enum Layout<'a> {
     Dense(View<'a>),
 }
 
-/// Returns a view of the storage of a Map or Dict.
+/// Returns a read-only view of the pairs of a Map or Dict.
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change during the borrow.
@@ -256,8 +256,9 @@ pub(super) unsafe fn len_of(object: &ObjectRef) -> usize {
 }
 
 impl<'a> Layout<'a> {
-    /// Returns the slot of the key for which `equal` returns true. In the small layout, the slot is the index of the
-    /// pair. `hash` is the hash of the key, if it is already known.
+    /// Returns the slot of the key for which `equal` returns true; `None` if there is no such key.
+    /// In the small layout, the slot is the index of the pair. `hash` is the hash of the key, if it
+    /// is already known.
     #[inline]
     pub(super) fn find(
         self,
@@ -375,7 +376,8 @@ pub(super) struct Mapping<'a> {
     borrow: PhantomData<&'a mut MapObject>,
 }
 
-/// Pairs that were removed from a Dict, and the buffer that held them if the caller must free it.
+/// Pairs that were removed from a Map or Dict, and the buffer that held them if the caller must
+/// free it.
 pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 
 /// The result of [`Mapping::add`].
@@ -524,7 +526,8 @@ impl Mapping<'_> {
         self.grow(pair, hash, hash_of, slots, fib_shift)
     }
 
-    /// Moves the pairs of the mapping to a new table and adds `pair` to it.
+    /// Moves the pairs of the mapping to a new table and adds `pair` to the table. If a hook must
+    /// first hash some keys, returns these keys and changes nothing.
     #[cold]
     fn grow(
         &mut self,
@@ -600,8 +603,8 @@ impl Mapping<'_> {
         Ok(Some(unsafe { Buffer::from_raw(old.0, old.1) }))
     }
 
-    /// Sets the value of a key. This calls hooks and releases the value that it replaces, so no other reference to the
-    /// object may exist and no lock may be held.
+    /// Sets the value of a key. This may call hooks and release the old value, so no other
+    /// reference to the object may exist and no lock may be held.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the mapping is unchanged in that case.

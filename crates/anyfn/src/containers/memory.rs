@@ -20,14 +20,16 @@ unsafe extern "C" {
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use rust_memory::{free, malloc};
 
-/// `malloc` and `free` by Rust's allocator, which has to be told the size when memory is freed: it is stored before the memory.
+/// Implementations of `malloc` and `free` with Rust's allocator. To free memory, Rust's allocator
+/// requires the size of the memory, which `malloc` stores in front of it.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 mod rust_memory {
     use alloc::alloc::{Layout, alloc, dealloc};
     use core::ffi::c_void;
     use core::ptr;
 
-    /// Number of bytes before the memory, which are also its alignment.
+    /// Number of bytes in front of the memory of an allocation, which hold its size; also the
+    /// alignment of the memory in bytes.
     const HEAD: usize = 16;
 
     fn layout(size: usize) -> Option<Layout> {
@@ -46,6 +48,8 @@ mod rust_memory {
         head.wrapping_add(HEAD).cast()
     }
 
+    /// Frees memory from [`malloc`], and does nothing for NULL.
+    ///
     /// # Safety
     /// `data` must be NULL or come from [`malloc`], and not have been freed.
     pub(super) unsafe extern "C" fn free(data: *mut c_void) {
@@ -65,8 +69,8 @@ mod rust_memory {
 /// Function that frees the buffer of a container. The container stores the address of this function.
 pub(super) type Deleter = unsafe extern "C" fn(data: *mut c_void);
 
-/// Frees memory from [`allocate`], and does nothing for NULL. It is a function of the C library, if there is one, and so
-/// outlives this library.
+/// Function that frees memory from [`allocate`] and does nothing for NULL. On targets with a C
+/// library, it is the `free` of the C library, which remains mapped when this library is unmapped.
 pub(super) const FREE: Deleter = free;
 
 /// Allocates `size` bytes, aligned for any element.

@@ -59,7 +59,7 @@ pub(super) fn new_list(capacity: usize) -> Result<ObjectRef> {
 }
 
 impl Buffer {
-    /// Returns an empty buffer with the address NULL.
+    /// Creates a buffer without memory, whose address is NULL.
     fn none() -> Buffer {
         // SAFETY: NULL is neither used nor freed.
         unsafe { Buffer::from_raw(ptr::null_mut(), None) }

@@ -59,7 +59,8 @@ pub struct SliceIndices {
 }
 
 impl SliceIndices {
-    /// Returns the distance between neighbouring indices, which is always positive.
+    /// Returns the distance between neighbouring selected indices. The distance is positive even if
+    /// the step is negative.
     pub(super) fn step(self) -> usize {
         usize::try_from(self.step.unsigned_abs()).unwrap_or(usize::MAX)
     }

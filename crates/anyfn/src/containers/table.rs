@@ -19,7 +19,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TV
 use super::memory::{self, Buffer};
 use crate::{Any, Error, Result};
 
-/// Slot number that means "no slot".
+/// Slot index that represents the absence of a slot.
 pub(super) const NONE: u64 = u64::MAX;
 
 const EMPTY: u8 = 0xFF;
@@ -150,7 +150,7 @@ impl NewTable {
         })
     }
 
-    /// Creates a copy of a table: the same number of slots, with the same bytes in each slot.
+    /// Creates a copy of a table, with the same number of slots and the same bytes in each slot.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -212,7 +212,7 @@ pub(super) enum Slot {
     Found(u64),
     /// The key was added in this slot, with None as its value.
     Added(u64),
-    /// The key was not added, because the table is full and must grow first.
+    /// The key was not added, because the table has no suitable free slot and must grow first.
     Full,
 }
 
@@ -433,7 +433,7 @@ impl Table<'_> {
         (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
     }
 
-    /// Finds the key for which `equal` returns true, or adds `key` as the newest key.
+    /// Finds the key for which `equal` returns true, or adds `key` to the table as the newest key.
     ///
     /// If the result is [`Slot::Added`], the table owns the key.
     pub(super) fn find_or_add(
@@ -492,9 +492,10 @@ impl Table<'_> {
         Slot::Added(at)
     }
 
-    /// Frees the slot `home`, which is occupied by an item in the chain of another home slot. Moves this item
-    /// and the later items of its chain to other slots. On success, marks the slot as reserved. If there is
-    /// no room, leaves the table unchanged and returns false.
+    /// Frees the slot `home`, which is occupied by an item in the chain of another home slot. Moves
+    /// this item and the later items of its chain to other slots. On success, marks the slot as
+    /// reserved. If there is no room or memory allocation fails, leaves the table unchanged and
+    /// returns false.
     fn free_home(&mut self, home: u64) -> bool {
         let before = self.view().previous_in_chain(home);
         let link = self.view().meta(before);
@@ -563,7 +564,8 @@ impl Table<'_> {
         }
     }
 
-    /// Removes the pair in a slot and returns it; the caller owns it afterwards.
+    /// Removes the pair in a slot and returns it to the caller, who then owns the key and the
+    /// value.
     pub(super) fn remove(&mut self, at: u64) -> Item {
         let view = self.view();
         let removed = *view.item(at);

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use crate::atomic64::{AtomicI64, AtomicU64};
 use crate::{Array, Cell, Dict, List, Map, Ref};
 
-/// FNV-1a hasher that computes one number from everything that identifies a Rust type. The number is the same
-/// in all libraries of the same build.
+/// FNV-1a hasher that computes one number from everything that identifies a Rust type. The number
+/// is the same in all libraries that contain the same build of the crate that defines the type.
 pub struct Digest(u64);
 
 impl Default for Digest {
@@ -47,15 +47,16 @@ impl Digest {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }
 
-    /// Adds the build number of the crate that defines a type. This is for types that are not structs, such
-    /// as enums: their fields are not added one by one.
+    /// Adds the build number of the crate that defines a type, a number that usually differs
+    /// between runs of the compiler. This is for types that are not structs, such as enums: their
+    /// fields are not added one by one.
     pub fn build(&mut self, build: u64) {
         build.hash(self);
     }
 }
 
-/// A type whose layout is determined by its [`TypeId`], regardless of the crate that uses it. The `TypeId`
-/// identifies the version of the compiler, with its standard library, and the version of this crate.
+/// A type whose layout is determined by its [`TypeId`], regardless of the crate that uses it. The
+/// `TypeId` differs between versions of the compiler (with its standard library) and of this crate.
 ///
 /// # Safety
 /// The layout of the type, and of everything that it points to, must follow from its [`TypeId`].

@@ -21,18 +21,21 @@ pub struct TypeIndex(AtomicI32);
 
 /// Value of a [`TypeIndex`] before the type is registered.
 const NEW: i32 = -1;
-/// Value of a [`TypeIndex`] while a thread registers the type. Other threads wait until it has finished.
+/// Value of a [`TypeIndex`] while a thread registers the type. Other threads wait until the
+/// registration has ended.
 const TAKEN: i32 = -2;
 
-/// Attribute of a type that identifies the content of its objects. For a type defined in Rust, the value is a
-/// number that is computed from the Rust type; other values are the `CONTENT_*` constants.
+/// Attribute of a type that identifies how the content of its objects is laid out. For a type
+/// defined in Rust, the value is a number that is computed from the Rust type; other values are the
+/// `CONTENT_*` constants.
 pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
 
-/// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold more than their reflected fields.
+/// Value of [`CONTENT_ATTRIBUTE`] for types that native code registers with [`claim_key`] and whose
+/// objects hold more than their reflected fields.
 pub const CONTENT_HIDDEN: u64 = 0;
 
-/// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold their reflected fields and nothing
-/// else.
+/// Value of [`CONTENT_ATTRIBUTE`] for types that native code registers with [`claim_key`] and whose
+/// objects hold their reflected fields and nothing else.
 pub const CONTENT_OF_FIELDS: u64 = 1;
 
 /// Value of [`CONTENT_ATTRIBUTE`] for types that are defined at run time. The values for types defined in Rust are
@@ -169,9 +172,10 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds the existing registration, and returns the type index.
-/// No type that is defined in Rust gets this index, so code may rely on it before it reads the content of an
-/// object. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type that native code implements without `#[derive(Object)]`, or finds
+/// the existing registration, and returns the type index. No type that is defined in Rust with
+/// `#[derive(Object)]` gets this index, so code that finds the index in an object knows the content
+/// of the object. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
 /// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.
@@ -200,9 +204,10 @@ fn claim(index: i32, content: u64) -> bool {
     content_of(index) == Some(content)
 }
 
-/// Returns true if the attribute [`CONTENT_ATTRIBUTE`] of an existing type has the value `content`. The attribute is
-/// set directly after the type is registered, so this function waits briefly if it is absent. If it remains
-/// absent, the type was registered by code that does not set it.
+/// Returns true if the attribute [`CONTENT_ATTRIBUTE`] of an existing type has the value `content`.
+/// Code of this crate sets the attribute directly after it registers a type, so this function waits
+/// briefly for an absent attribute. An attribute that remains absent means that other code
+/// registered the type.
 #[cold]
 fn is_claimed(index: i32, content: u64) -> bool {
     const TRIES: usize = 1000;
@@ -221,8 +226,8 @@ fn content_of(index: i32) -> Option<u64> {
     crate::types::attribute(CONTENT_ATTRIBUTE, index).map(|value| unsafe { value.bits() })
 }
 
-/// Returns a number that is computed from everything that identifies a Rust type. The number is the same in
-/// all libraries of the same build.
+/// Returns a number that is computed from everything that identifies a Rust type. The number is the
+/// same in all libraries that contain the same build of the crate that defines the type.
 fn digest_of<T: Define>() -> u64 {
     let mut digest = Digest::default();
     (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);

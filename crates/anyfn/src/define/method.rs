@@ -37,7 +37,8 @@ pub static METHODS: [TypeMethods; 0] = [];
 pub struct MethodDef {
     /// Name of the method.
     pub name: &'static str,
-    /// The function. Its name is that of the type and that of the method, joined by a dot.
+    /// Function that implements the method. Its name consists of the type key and the method name,
+    /// joined by a dot.
     pub function: FunctionDef,
     /// True if the method is called without an object.
     pub is_static: bool,
@@ -83,8 +84,8 @@ pub(super) fn has_init<T: Define>() -> bool {
     of::<T>().any(|method| method.is_init)
 }
 
-/// Registers the methods of a type in the type table. When a library is loaded again, its methods are
-/// registered again, so that they can be called.
+/// Registers the methods of the type `T` in the type table. When a library is loaded again, its
+/// methods must be registered again before they can be called.
 pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;

@@ -51,8 +51,8 @@ pub unsafe trait Define: Object {
     /// field.
     const PREPARES: bool;
 
-    /// True if all fields are reflected, including those of the parent. Copying the reflected fields then
-    /// copies the object.
+    /// True if all fields are reflected, including those of the parent. A copy of the reflected
+    /// fields is then a copy of the object.
     const IS_TOLD: bool;
 
     /// Adds to the digest everything that determines the layout of the type, except the parent and the schemas of the
@@ -97,7 +97,7 @@ pub struct Definition {
     pub creator: Option<TVMFFIObjectCreator>,
     /// True if no type may derive from this type.
     pub is_final: bool,
-    /// True if only the key of the type is registered.
+    /// True if only the key of the type is registered, without fields and metadata.
     pub is_opaque: bool,
     /// Number of type indices after the type's own index that are reserved for derived types.
     pub child_slots: i32,
@@ -126,8 +126,8 @@ pub struct FieldDef {
     pub writable: bool,
     /// Function that returns the schema of the field's type.
     pub schema: fn() -> Schema,
-    /// Function that returns the type index that all values of the field have, or -1 if their types may
-    /// differ.
+    /// Function that returns the static type index of the field; see
+    /// [`FieldValue::static_type_index`].
     pub static_type_index: fn() -> i32,
     /// Default value of the field, which is used if no value is given.
     pub default: FieldDefault,
@@ -227,8 +227,8 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Registers the methods and the constructor of a type. Must not be called before other threads can see the
-/// type index, because the runtime functions that it calls may use the type.
+/// Registers the methods and the constructor of a type. Must not be called before other threads can
+/// see the type index, because this function calls runtime functions that may use the type.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);
     if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {
@@ -251,9 +251,9 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// Returns the runtime's function that creates factories of default values. These factories do not keep this
-/// library mapped. Returns `None` if the runtime is another implementation of the ABI, which has no such
-/// function.
+/// Returns the runtime's function that creates factories of default values. These factories do not
+/// keep this library mapped. Returns `None` if the runtime is another implementation of the ABI,
+/// which lacks this function.
 ///
 /// Such a runtime also stores the address of a default string, whereas the anyfn runtime copies the string.
 ///
@@ -440,7 +440,8 @@ unsafe fn wrong_value(object: *mut TVMFFIObject, offset: usize, mismatch: Mismat
     }
 }
 
-/// Creates an object of the type `T` with no field set, and writes it to `result`.
+/// Creates an object of the type `T` with none of its reflected fields set, and writes the object
+/// to `result`.
 ///
 /// # Safety
 /// The requirement is that of the ABI: `result` must be writable.

@@ -18,9 +18,9 @@ use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
-/// Record of the construction of an object: the number of fields that are not set yet, and the final type. It
-/// is stored directly before the header of the object. Before the record there is one byte for each field,
-/// which is 1 if the field is set.
+/// Record of the construction of an object: the number of fields that are not set yet, and the
+/// final type index. The record is stored directly before the header of the object. Before the
+/// record there is one byte for each field, which is 1 if the field is set.
 #[repr(C)]
 struct Note {
     /// Number of fields of the object that are not set yet.
@@ -114,7 +114,7 @@ fn memory<T: Define>() -> (Layout, usize) {
     (whole, header)
 }
 
-/// Creates an object under construction with no field set.
+/// Creates an object under construction with none of its reflected fields set.
 pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     let (layout, header) = memory::<T>();
     // SAFETY: the size is not zero.

@@ -40,7 +40,8 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     /// Returns the description of the type for signatures and error messages.
     fn schema() -> Schema;
 
-    /// Returns the type index that all values of the field have, or -1 if their types may differ.
+    /// Returns the static type index of the field: the type index of its values, `kTVMFFIObject`
+    /// for values of a user-defined object type, or -1 if neither applies.
     fn static_type_index() -> i32;
 
     /// Returns the value of the field in the form that other languages read.
@@ -129,7 +130,8 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T>
     }
 }
 
-/// Converts a value to `T` and back to a value, which has the form that a field of type `T` stores.
+/// Converts a value to `T` and back, so that the result has the form that a field of type `T`
+/// stores.
 #[inline]
 fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
     T::from_arg(value)?.into_any().map_err(|error| {
@@ -137,7 +139,7 @@ fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Re
     })
 }
 
-/// Returns the type index that all values of a Rust type have, or -1 if their types may differ.
+/// Returns the static type index of a field of type `T`; see [`FieldValue::static_type_index`].
 pub(crate) fn static_type_index_of<T: FromArg + 'static>() -> i32 {
     // Some values of these types are objects: integers that do not fit in an `i64`.
     let large = [TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<i128>(), TypeId::of::<u128>()];

@@ -15,8 +15,8 @@ use crate::{Any, AnyView, Error, IntoAny, IntoArgs, ObjectRef, Result, String};
 /// function for each common type of values. The default implementation of these functions calls
 /// [`visit_other`](Self::visit_other).
 pub trait FieldVisitor {
-    /// Visits a value whose type has no specific function in this trait, such as None. By default, the
-    /// specific functions call this one.
+    /// Visits a value whose type has no specific function in this trait, such as None. By default,
+    /// the functions for specific types call this function.
     ///
     /// # Errors
     /// An error ends the visit.
@@ -90,7 +90,7 @@ fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Re
     }
 }
 
-/// Returns the error for a field or method name that a type does not have.
+/// Returns the error for the name of a field or method that a type does not have.
 #[cold]
 fn no_such<'a>(info: TypeInfo, what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let near = nearest(name, known);
@@ -161,7 +161,8 @@ impl ObjectRef {
     /// Returns `AttributeError`, which names the nearest method, if the type has no such method. Returns the error of
     /// the method.
     pub fn call_method(&self, name: &str, args: impl IntoArgs) -> Result<Any> {
-        /// Maximum number of arguments, including the object, for which no memory is allocated.
+        /// Maximum number of arguments, including the object, that a call passes without allocating
+        /// memory.
         const INLINE: usize = 8;
         let info = TypeInfo::of(self);
         let Some(method) = info.method(name) else {
@@ -183,8 +184,9 @@ impl ObjectRef {
         })
     }
 
-    /// Visits all fields, those of the ancestors first. The visit itself allocates no memory, although the getters of
-    /// fields may. Values of immutable fields are borrowed without adding a reference.
+    /// Visits all fields of the object, those of the ancestor types first. The visit itself
+    /// allocates no memory, although the getters of fields may. Values of read-only fields that
+    /// store a reference or a 16-byte value are borrowed without adding a reference.
     ///
     /// ```
     /// # use anyfn_core as _;

@@ -43,12 +43,12 @@ use crate::{Any, AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Schem
 pub struct TypeInfo(&'static SharedType);
 
 impl TypeInfo {
-    /// Returns the type with the index `type_index`; `None` if it does not exist.
+    /// Returns the type with the index `type_index`; `None` if no type has this index.
     pub fn from_index(type_index: i32) -> Option<TypeInfo> {
         types::info(type_index).map(TypeInfo)
     }
 
-    /// Returns the type with the key `key`; `None` if it does not exist.
+    /// Returns the type with the key `key`; `None` if no type has this key.
     pub fn from_key(key: &str) -> Option<TypeInfo> {
         types::type_index_of(key).and_then(TypeInfo::from_index)
     }
@@ -88,7 +88,8 @@ impl TypeInfo {
         self.0.metadata().is_some()
     }
 
-    /// Returns how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
+    /// Returns the kind of structural equality and hash for objects of the type, one of the
+    /// constants `kTVMFFISEqHashKind*`; 0 if the type has no metadata.
     pub fn structural_kind(self) -> i32 {
         self.0.metadata().map_or(0, |metadata| metadata.structural_eq_hash_kind)
     }
@@ -232,8 +233,8 @@ impl Field {
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// Returns the metadata of the field as a JSON object, whose key `type_schema` describes the field's
-    /// type; empty if there is no metadata.
+    /// Returns the metadata of the field, a JSON object in which the key `type_schema` describes
+    /// the field's type. The string is empty if there is no metadata.
     pub fn metadata(self) -> &'static str {
         // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }
@@ -251,12 +252,12 @@ impl Field {
         self.0.flags
     }
 
-    /// Returns true if at least one of these flags is set.
+    /// Returns true if the field has at least one of the flags in `flags`.
     pub fn has(self, flags: i64) -> bool {
         self.0.flags & flags != 0
     }
 
-    /// Returns the offset of the field from the header of its object in bytes.
+    /// Returns the offset of the field in bytes, counted from the beginning of the object's header.
     pub fn offset(self) -> i64 {
         self.0.offset
     }
@@ -266,7 +267,8 @@ impl Field {
         self.0.size
     }
 
-    /// Returns the type index that all values of the field have; -1 if it is not known statically.
+    /// Returns the type index that all values of the field have; -1 (`kTVMFFIAny`) if it is not
+    /// known statically.
     pub fn static_type_index(self) -> i32 {
         self.0.field_static_type_index
     }
@@ -276,22 +278,23 @@ impl Field {
         self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter().is_null()
     }
 
-    /// Returns true if the field can be set at all, at any time or only while its object is constructed.
+    /// Returns true if the field can be set, either at any time or only while its object is
+    /// constructed.
     pub fn is_settable(self) -> bool {
         !self.0.setter().is_null()
     }
 
-    /// Returns true if setting the field runs code that may keep a reference to the value. This is a conversion
-    /// outside this crate, or a setter that is a function object without the flag `STORES_ONLY`. Setters in C
-    /// are trusted to keep references only in the field.
+    /// Returns true if setting the field runs code that may keep a reference to the value. Such
+    /// code is a conversion outside this crate, or a setter that is a function object without the
+    /// flag `STORES_ONLY`. Setters in C are trusted to keep references only in the field.
     #[doc(hidden)]
     pub fn runs_own_code(self) -> bool {
         let is_function = self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) && !self.has(STORES_ONLY);
         is_function || self.has(RUNS_CODE)
     }
 
-    /// Returns the default of the field; `None` if it has no default. The factory function, if the field has one, is
-    /// called each time.
+    /// Returns the default of the field; `None` if the field has no default. If a factory function
+    /// creates the default, each call of this function calls the factory.
     ///
     /// # Errors
     /// Returns the error of the factory function.
@@ -357,8 +360,8 @@ impl Field {
         }
     }
 
-    /// Returns the current getter of the field. It changes when the library that defines the type is unmapped
-    /// or loaded again.
+    /// Returns the current getter of the field. The getter changes when the library that defines
+    /// the type is unmapped or loaded again.
     #[doc(hidden)]
     #[inline]
     pub fn getter(self) -> Option<TVMFFIFieldGetter> {
@@ -394,7 +397,8 @@ impl Field {
         Ok(unsafe { Any::from_raw(value) })
     }
 
-    /// Returns the value of a read-only field without adding a reference; `None` if the field is writable or not set.
+    /// Returns the value of a read-only field without adding a reference. Returns `None` if the
+    /// field is writable, is not set, or stores its value in a form that cannot be borrowed.
     ///
     /// # Safety
     /// The requirements of `get_unchecked` apply, and the result may be used only while the object is alive.
@@ -502,19 +506,20 @@ impl Method {
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// Returns the metadata of the method as a JSON object, whose key `type_schema` describes the signature;
-    /// empty if there is no metadata.
+    /// Returns the metadata of the method, a JSON object in which the key `type_schema` describes
+    /// the signature. The string is empty if there is no metadata.
     pub fn metadata(self) -> &'static str {
         // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }
     }
 
-    /// Returns true if the method is called without an object.
+    /// Returns true if the method is static, which means that it is called without an object.
     pub fn is_static(self) -> bool {
         self.0.flags & kTVMFFIFieldFlagBitMaskIsStaticMethod != 0
     }
 
-    /// Returns the function of the method. Unless the method is static, the first argument is the object.
+    /// Returns the function that implements the method. Unless the method is static, the first
+    /// argument of the function is the object.
     ///
     /// # Errors
     /// Returns `TypeError` if the type has registered a value that is not a function as the method.

@@ -1,6 +1,6 @@
-//! Runs attacks on a real server. After each attack, the server must still serve the next client. The name of
-//! an attack begins with its class, such as R1. Other modules test class R8 (`grants`), class R15 (`limits`)
-//! and the rest of class R10 (`boundaries`).
+//! Runs attacks on a real server. After each attack, the server must still serve the next client.
+//! The name of an attack begins with the number of its class, such as R1. Other modules test class
+//! R8 (`grants`), class R15 (`limits`) and the rest of class R10 (`boundaries`).
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

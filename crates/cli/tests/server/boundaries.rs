@@ -231,8 +231,8 @@ impl Drop for Client {
     }
 }
 
-/// Starts a client for each boundary, calls `happen` with it, and checks that the server still serves the
-/// next client. Returns all clients.
+/// Starts a client for each boundary, calls `happen` with the client, and checks that the server
+/// still serves the next client. Returns all clients.
 fn at_each(server: &Server, behind: &[&str], mut happen: impl FnMut(&mut Client)) -> Vec<Client> {
     let mut all = Vec::new();
     while let Some(mut client) = Client::start(server, all.len(), behind) {
@@ -351,9 +351,9 @@ fn a_session_process_that_is_stopped() {
     server.finish();
 }
 
-/// Returns true in a process with a separate network namespace. In any other process, runs the test `test`
-/// again in such a process and returns false once it has ended. Reports a skipped test if that process cannot
-/// be started.
+/// Returns true if this process has a separate network namespace. Otherwise starts a process with a
+/// separate namespace that runs the test `test`, waits until it has ended and returns false.
+/// Reports a skipped test if that process cannot be started.
 fn in_own_network(test: &str) -> bool {
     if std::env::var_os("RPC_NETWORK").is_some() {
         return true;

@@ -101,7 +101,7 @@ fn of_key_exchanges() {
     server.finish();
 }
 
-/// Sets a flag when it is dropped.
+/// Guard that sets a flag when it is dropped.
 struct Set<'a>(&'a AtomicBool);
 
 impl Drop for Set<'_> {

@@ -20,8 +20,8 @@ fn all_functions() -> Vec<String> {
     names
 }
 
-/// Checks that a server refuses access to every function by name, and that its services return only what was
-/// granted.
+/// Checks that a server refuses every look-up of a function by name, and that its services return
+/// nothing that was not granted.
 fn gives_nothing(server: Server, with_upload: bool) {
     let names = all_functions();
     let mut line = server.line();

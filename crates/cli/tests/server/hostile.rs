@@ -9,8 +9,8 @@ use anyfn::{Bytes, PackedFunc};
 
 use crate::rig::*;
 
-/// C source of the attacks that uploaded code makes. Each attack has a number, and returns 0 or an error
-/// number.
+/// C source of the attacks that uploaded code makes. Each attack has a number, and returns 0 on
+/// success and otherwise an error number.
 const CODE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -103,8 +103,9 @@ int __tvm_ffi_attack(void* self, const Any* args, int32_t count, Any* out) {
 }
 "#;
 
-/// Compiles the attacks for a server into a library and returns the library's content. `other` is the path of
-/// a file of another session. Without a C compiler, reports this and returns `None`.
+/// Compiles the attacks for a server into a library and returns the library's content. `other` is
+/// the path of a file of another session. Without a C compiler, reports a skipped test and returns
+/// `None`.
 fn library(server: &Server, other: &Path) -> Option<Vec<u8>> {
     let (source, out) = (server.root.join("attack.c"), server.root.join("attack.so"));
     std::fs::write(&source, CODE).unwrap();
@@ -205,7 +206,8 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     server.finish();
 }
 
-/// Checks that the attacks are real: they succeed on a system without isolation.
+/// Tests that some attacks which isolation prevents succeed on a server without isolation, which
+/// shows that the other tests make real attacks.
 #[test]
 fn without_isolation_the_keys_are_within_reach() {
     let server = Server::with_key(&[GRANTED, &["--isolation", "off"]].concat());

@@ -155,7 +155,7 @@ fn idle_sessions_end() {
     server.finish();
 }
 
-/// Sets the maximum number of open file descriptors of a process and returns the previous maximum.
+/// Sets the soft limit on the open file descriptors of a process and returns the previous limit.
 fn limit_descriptors(pid: u32, most: u64) -> u64 {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `prlimit` only writes the old limits to `old`, which is on this stack.

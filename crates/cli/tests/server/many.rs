@@ -1,5 +1,5 @@
-//! Tests many concurrent clients, each of which calls, uploads, cancels and vanishes: no client is starved,
-//! and no session remains.
+//! Tests a server with many concurrent clients, each of which calls, uploads, cancels and vanishes.
+//! No client may starve, and no session may remain.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ struct Got {
     longest_call: Duration,
 }
 
-/// Minimum number of sessions of each client before the test ends.
+/// Minimum number of sessions that each client must have had before the test ends.
 const SESSIONS: u64 = 6;
 
 fn one_session(server: &Server, random: &mut Random, got: &mut Got) {

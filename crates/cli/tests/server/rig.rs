@@ -221,7 +221,8 @@ impl Server {
         );
     }
 
-    /// Serves another client, ends the server, and checks that nothing is left of any client.
+    /// Serves another client, ends the server, and checks that no process, descriptor or folder of
+    /// any client is left.
     pub(crate) fn finish(mut self) {
         self.serves();
         self.wait_until_quiet();

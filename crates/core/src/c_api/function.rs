@@ -98,7 +98,8 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
 /// comparison checks both the type and the observer.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Enables or disables the reporting of calls through `TVMFFIFunctionCall` to the observer of calls.
+/// Sets whether calls that are made through `TVMFFIFunctionCall` are reported to the observer of
+/// calls.
 pub fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);

@@ -44,8 +44,8 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// Checks that the address `place`, at which the caller expects a result, is not NULL. `function` and `argument` are
-/// named in the error.
+/// Checks that the address `place`, at which the caller expects a result, is not NULL. The error
+/// message contains `function` and `argument`.
 ///
 /// # Safety
 /// `place` must be NULL or writable for `'a`.
@@ -90,8 +90,8 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     Ok(unsafe { array.as_slice() })
 }
 
-/// Maximum length of a function name in bytes. A longer name is rejected, because its size was probably never
-/// set.
+/// Maximum length of a function name in bytes. A longer name is rejected, because the size of its
+/// byte array is probably not initialised.
 const NAME_MAX: usize = 1 << 16;
 
 /// Returns a function name that the caller passed as a byte array, or an error if it is longer than [`NAME_MAX`].

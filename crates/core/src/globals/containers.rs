@@ -118,8 +118,8 @@ fn dict(args: Args<'_>) -> Result<Dict> {
     Ok(dict)
 }
 
-/// Converts an index of `list` to an unsigned one, or returns `error` if the index is negative. The upper
-/// bound is checked later, under the lock of the list.
+/// Converts an index of `list` to `usize`, or returns the error that `error` creates if the index
+/// is negative. The upper bound is checked later, under the lock of the list.
 fn signed(index: i64, list: &List, error: fn(i64, usize) -> Error) -> Result<usize> {
     usize::try_from(index).map_err(|_| error(index, list.len()))
 }

@@ -9,8 +9,8 @@ use anyfn::__private::{nearest, shorten};
 
 use crate::function_table;
 
-/// Features of the library, each with the beginnings of the names of the functions that it adds. A feature whose beginnings
-/// are more specific comes first.
+/// Optional features of the library, each with the prefixes of the names of the global functions
+/// that it adds. A feature with more specific prefixes comes first.
 const FEATURES: [(&str, &[&str]); 14] = [
     ("rpc", &["rpc.", "runtime.RPC"]),
     ("suite", &["anyfn.device_suite"]),
@@ -63,8 +63,9 @@ const FEATURES: [(&str, &[&str]); 14] = [
     ),
 ];
 
-/// Returns the error message for the global function `name`, which does not exist. It contains the name of the nearest
-/// function or the feature that the library was built without.
+/// Returns the error message for the global function `name`, which does not exist. The message
+/// contains the name of the nearest function or the feature that the library was built without, if
+/// either is known.
 pub(super) fn message(name: &str) -> String {
     let names = function_table::names();
     let mut names: Vec<Cow<'_, str>> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
@@ -72,7 +73,7 @@ pub(super) fn message(name: &str) -> String {
     message_among(&names, name)
 }
 
-/// Returns the error message of [`message`] if `registered` are the names of all functions.
+/// Implements [`message`] for a registry that contains the functions `registered`.
 fn message_among(registered: &[impl AsRef<str>], name: &str) -> String {
     let names = || registered.iter().map(AsRef::as_ref);
     let is_absent =

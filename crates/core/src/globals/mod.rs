@@ -78,7 +78,8 @@ fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result
     f.call_named(&args[..], &named)
 }
 
-/// Returns the number of live objects that this library has created, by type; for tests.
+/// Returns, for each type, the number of live objects that this library has created. Intended for
+/// tests.
 fn live_objects() -> Map<String, i64> {
     // Counted before the map is created, because the map is such an object.
     let counts = anyfn::live_objects_by_type();

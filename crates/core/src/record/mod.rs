@@ -61,7 +61,8 @@ struct Field {
 }
 
 const HEADER: usize = size_of::<TVMFFIObject>();
-/// Alignment of a header in bytes, in which the address of the layout has room.
+/// Alignment of a header in bytes. It leaves enough room before the header for the address of the
+/// layout.
 const HEADER_ALIGN: usize = align_of::<TVMFFIObject>();
 const _: () = assert!(HEADER_ALIGN >= size_of::<&Layout>());
 /// Alignment in bytes of an object that contains the content of a native ancestor.
@@ -187,9 +188,9 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of the native type with the index `native`. Objects of some types are not initialised
-/// until all their fields are set. This function sets each field of such an object to its default or, without a
-/// default, to any value that the field accepts. The caller sets the fields again.
+/// Creates an object of the native type with the index `native`. Objects of some types are not
+/// initialised until all their fields are set. This function sets each field of such an object to
+/// its default or to a simple value that the field accepts. The caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");

@@ -71,8 +71,8 @@ struct Slots<V: 'static, A: Atomics> {
     _previous: *mut Slots<V, A>,
 }
 
-/// Mutable state for insertions into a table. Each table has one writer, and only a thread with exclusive
-/// access to the writer may insert.
+/// Mutable state for insertions into a table. Each table has one writer, and only a thread with
+/// exclusive access to this writer may insert entries.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,
@@ -87,7 +87,7 @@ impl<V, A: Atomics> Writer<V, A> {
     }
 }
 
-/// Table without a lock: insertion requires its [`Writer`].
+/// Table without a lock. Inserting an entry requires exclusive access to the table's [`Writer`].
 pub(crate) struct RawTable<V: 'static, A: Atomics = Native> {
     slots: A::Ptr<Slots<V, A>>,
     first: A::Ptr<Entry<V, A>>,
@@ -235,7 +235,8 @@ impl<V> NameTable<V> {
     }
 }
 
-/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
+/// Tests that explore all interleavings of threads that insert and look up entries; `./x test` runs
+/// the tests with `--cfg loom`.
 #[cfg(all(test, loom))]
 mod orders {
     use super::*;

@@ -111,8 +111,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         address(old)
     }
 
-    /// Adds half of the reserve to the count of the object at `held`. Undoes this if another thread has refilled the
-    /// reserve or replaced the object.
+    /// Refills the reserve of the object at `held`: adds half of the reserve to the object's count,
+    /// and subtracts it from the number of references that the slot has handed out. Undoes the
+    /// addition if another thread has refilled the reserve or replaced the object.
     #[cold]
     fn top_up(&self, held: u64) {
         // SAFETY: the caller has just received a reference to it.
@@ -132,8 +133,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Undoes [`RawSlot::get`], by giving the reference back to the slot, and panics. Called if the reserve cannot
-    /// be refilled: more references must not be handed out than the slot has reserved.
+    /// Undoes [`RawSlot::get`] by returning the reference to the slot, and panics. Called if the
+    /// reserve cannot be refilled, because a slot must not hand out more references than it has
+    /// reserved.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();
@@ -149,8 +151,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         panic!("an object has too many references");
     }
 
-    /// Stores the object at `new`, or nothing if `new` is 0. Returns the address of the previous object, with one
-    /// reference that passes to the caller, or 0.
+    /// Stores the object at the address `new`, or makes the slot empty if `new` is 0. Returns the
+    /// address of the previous object, with one reference that passes to the caller, or 0 if the
+    /// slot was empty.
     ///
     /// # Panics
     /// Panics if the count of `new` has no room for the reserve. The slot is then unchanged.
@@ -259,7 +262,8 @@ impl Drop for Slot {
     }
 }
 
-/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
+/// Tests that explore all interleavings of threads that read and replace the object in a slot;
+/// `./x test` runs the tests with `--cfg loom`.
 #[cfg(all(test, loom))]
 mod orders {
     use super::*;

@@ -3,7 +3,7 @@ use anyfn::abi::*;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns its first argument plus the number that `handle` points to.
+/// Returns its first argument plus the number that `handle` contains in place of an address.
 unsafe extern "C" fn add(
     handle: *mut c_void,
     args: *const TVMFFIAny,

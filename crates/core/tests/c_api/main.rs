@@ -27,7 +27,7 @@ use std::ptr;
 use anyfn::abi::{TVMFFIAny, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TVMFFIObjectHandle};
 use anyfn::{Any, Error, ObjectRef};
 
-/// Returns kind and message of the error that a call has raised. The call must have failed.
+/// Returns the kind and the message of the error that a call has raised. The call must have failed.
 #[track_caller]
 fn failed(code: c_int) -> (String, String) {
     assert_eq!(code, -1);
@@ -73,5 +73,5 @@ fn error_cell(error: &ObjectRef) -> &TVMFFIErrorCell {
     unsafe { &*content(error) }
 }
 
-/// Byte array that has a size but no data.
+/// Invalid byte array, which has a size but no data.
 const BROKEN: TVMFFIByteArray = TVMFFIByteArray { data: ptr::null(), size: 3 };

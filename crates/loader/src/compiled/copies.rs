@@ -1,5 +1,6 @@
-//! Aligned copies of the memory of tensor arguments, for compiled code that requires a greater alignment than
-//! the memory of the caller has. The memory is copied before a call, and changes are copied back after it.
+//! Aligned copies of the memory of tensor arguments, for compiled code that requires a greater
+//! alignment than the caller's memory has. The memory is copied before a call, and changes are
+//! copied back after the call.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};
@@ -7,7 +8,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Result, TensorView, bail};
 
-/// Alignment in bytes of each copy of an argument's memory. It suffices for the widest vectors.
+/// Alignment in bytes of each copy of an argument's memory. It suffices for the widest vector
+/// instructions.
 const ALIGNMENT: usize = 64;
 
 /// An aligned copy of the memory of one argument, or of several arguments that refer to the same memory.
@@ -27,9 +29,9 @@ impl Copy {
         Some(Copy { original, copy, layout })
     }
 
-    /// Writes the parts of the copy that the function has changed back to the original memory. Unchanged parts
-    /// are not written, because memory that the function only reads may be in use by other code or may be
-    /// read-only.
+    /// Updates the original memory with the changes that the function has made to this copy.
+    /// Unchanged parts are not written, because memory that the function only reads may be in use
+    /// by other code or may be read-only.
     fn write_back(&self) {
         const PIECE: usize = 4096;
         let size = self.layout.size();
@@ -58,7 +60,7 @@ impl Drop for Copy {
     }
 }
 
-/// Copies that one call uses in place of the memory of its arguments.
+/// The aligned copies that one call uses in place of the memory of its arguments.
 #[derive(Default)]
 pub(super) struct Copies(Vec<Copy>);
 

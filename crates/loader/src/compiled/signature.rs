@@ -65,7 +65,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Parses the parameters in a signature; their order is kept.
+/// Parses the parameters in a signature and returns them in the same order.
 pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
     let Some((_, rest)) = signature.split_once('(') else { return Vec::new() };
     let list = rest.strip_suffix(')').unwrap_or(rest);

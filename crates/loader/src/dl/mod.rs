@@ -62,21 +62,22 @@ impl Library {
         found
     }
 
-    /// Returns the address of a symbol, which the library itself or a library on which it depends may define.
+    /// Returns the address of a symbol that is defined by the library itself or by a library on
+    /// which it depends, or `None` if no such symbol exists.
     pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is valid as long as it is not closed, the name is NUL-terminated.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
 
-    /// Returns the address of a symbol that this library itself defines.
+    /// Returns the address of a symbol, or `None` if this library itself does not define it.
     pub(crate) fn own_symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         let address = self.symbol(name)?;
         let anchor = self.base()?;
         (base_of(address.as_ptr())? == anchor).then_some(address)
     }
 
-    /// Returns the load bias of the library: the difference between an address in memory and the same address in the
-    /// file.
+    /// Returns the load bias of the library: the difference between the address of a byte in memory
+    /// and its address according to the file.
     pub(crate) fn difference(self) -> Option<usize> {
         // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.
         Some(unsafe { self.map()?.as_ref() }.difference)
@@ -135,12 +136,13 @@ fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
 }
 
-/// Returns the address at which the file that contains `address` is mapped.
+/// Returns the address at which the file that contains `address` is mapped, or `None` if no loaded
+/// file contains `address`.
 pub(crate) fn base_of(address: *const c_void) -> Option<usize> {
     info_of(address).map(|info| info.dli_fbase.addr())
 }
 
-/// Returns the loaded file that contains an address.
+/// Returns the loaded file that contains an address, or `None` if no loaded file contains it.
 pub(crate) fn origin(address: *const c_void) -> Option<Origin> {
     let info = info_of(address).filter(|info| !info.dli_fname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
@@ -160,7 +162,7 @@ pub(crate) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> 
 
 /// A file that is mapped as a library or program.
 pub(crate) struct Object {
-    /// Addresses at which the file is mapped.
+    /// Address range in which the file is mapped.
     pub(crate) range: Range<usize>,
     /// Path of the file; empty for the main program.
     pub(crate) path: CString,
@@ -184,7 +186,7 @@ pub(crate) fn objects_without(starts: &[usize]) -> Vec<Object> {
     objects
 }
 
-/// Calls `body` with the addresses and the path of each file that is mapped.
+/// Calls `body` with the address range and the path of each mapped file.
 fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, body: *mut c_void) -> c_int {
         // SAFETY: the system passes a valid description.

@@ -6,7 +6,7 @@ use anyfn::abi::TVMFFIFunctionCall;
 
 use super::Origin;
 
-/// Returns the file that contains the code of this runtime. It may be the main program.
+/// Returns the file that contains the code of this runtime: a library or the main program.
 pub(crate) fn runtime() -> Option<&'static Origin> {
     static RUNTIME: OnceLock<Option<Origin>> = OnceLock::new();
     RUNTIME.get_or_init(|| super::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()

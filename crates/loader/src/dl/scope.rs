@@ -47,7 +47,8 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     }
 }
 
-/// The file of a scope library, which exists until the library is open.
+/// File that contains a generated scope library. It is deleted when this value is dropped, after
+/// the dynamic loader has opened it.
 enum ScopeFile {
     /// File in memory, and the path to its descriptor.
     Memory { _file: File, path: CString },
@@ -106,8 +107,8 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns a path to the open file with the descriptor `fd`. A different `count` in each call makes the paths
-/// different.
+/// Returns a path to the open file with the descriptor `fd`. Calls with different values of `count`
+/// return different paths.
 ///
 /// The dynamic loader takes a path that it has seen before for the same library, and descriptors are reused. So the
 /// path contains the bits of `count` as `.//` and `./`, which do not change the file that it denotes.
@@ -197,7 +198,8 @@ fn header() -> FileHeader64<LE> {
     }
 }
 
-/// Returns the program header of a segment of `size` bytes. `at` is both its file offset and its address.
+/// Returns the program header of a segment of `size` bytes. `at` is both the file offset and the
+/// address of the segment.
 fn segment(kind: u32, flags: u32, at: usize, size: usize, align: u64) -> ProgramHeader64<LE> {
     let (at, size) = (U64::new(LE, at as u64), U64::new(LE, size as u64));
     ProgramHeader64 {

@@ -1,4 +1,4 @@
-//! Bytes of a library file.
+//! Access to the bytes of a library file.
 
 use core::ops::Range;
 use std::fs::File;

@@ -6,11 +6,13 @@ use object::{LittleEndian as LE, U64};
 
 use super::image::Image;
 
-/// Tag of the size in bytes of the compact table of relative relocations (RELR).
+/// Tag of the entry that states the size in bytes of the compact table of relative relocations
+/// (RELR).
 const DT_RELRSZ: u32 = 35;
-/// Tag of the address of the compact table of relative relocations.
+/// Tag of the entry that states the address of the compact table of relative relocations.
 const DT_RELR: u32 = 36;
-/// Tag of the size in bytes of an entry of the compact table of relative relocations.
+/// Tag of the entry that states the size in bytes of one entry in the compact table of relative
+/// relocations.
 const DT_RELRENT: u32 = 37;
 
 /// Entries of the dynamic section that the checks use. A field with two numbers contains the address and the
@@ -185,7 +187,8 @@ impl<'d> Dynamic<'d> {
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its dynamic string table does not end with a NUL byte".to_owned());
         }
-        /// Maximum length of a name or path in bytes. Real paths and lists of paths are much shorter.
+        /// Maximum length in bytes of a name or search path in the dynamic string table. Real ones
+        /// are much shorter.
         const TEXT_MAX: usize = 1 << 16;
         let text = |at: u64, what: &str| {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));

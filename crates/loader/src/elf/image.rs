@@ -18,8 +18,8 @@ use super::message::broken;
 const SPAN_MAX: u64 = 1 << 40;
 /// Maximum address in an image. No library is linked to a higher address.
 const ADDRESS_MAX: u64 = 1 << 56;
-/// Maximum number of program headers. A library has about ten. The number is limited because each lookup of an address
-/// searches all of them.
+/// Maximum number of program headers. A typical library has about ten. The number is limited
+/// because each lookup of an address searches all program headers.
 const SEGMENTS_MAX: usize = 64;
 
 /// Address range into which the dynamic loader maps bytes of the file (a `PT_LOAD` program header).
@@ -156,7 +156,8 @@ impl<'d> Image<'d> {
         Ok(())
     }
 
-    /// Returns the bytes of the file that are mapped at `address`. `what` names them in error messages.
+    /// Returns the bytes of the file that are mapped at `address`. `what` is the noun for these
+    /// bytes in error messages.
     pub(super) fn bytes(&self, address: u64, size: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
@@ -164,8 +165,8 @@ impl<'d> Image<'d> {
         found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of the loaded segments"))
     }
 
-    /// Returns the table of `count` entries that is mapped at `address`. `what` names the table in error
-    /// messages.
+    /// Returns the table of `count` entries that is mapped at `address`. `what` is the noun for the
+    /// entries in error messages.
     pub(super) fn table<T: Pod>(&self, address: u64, count: u64, what: &str) -> Result<&'d [T], String> {
         let size = count.checked_mul(size_of::<T>() as u64);
         let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
@@ -175,8 +176,8 @@ impl<'d> Image<'d> {
         }
     }
 
-    /// Returns the bytes of the file that are mapped from `address` to the end of its segment. `what` names
-    /// them in error messages.
+    /// Returns the bytes of the file that are mapped from `address` to the end of its segment.
+    /// `what` is the noun for these bytes in error messages.
     pub(super) fn rest(&self, address: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, 0, load.file));
         let size = load.map_or(0, |load| load.file - (address - load.address));

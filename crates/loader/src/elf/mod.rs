@@ -49,8 +49,8 @@ pub(crate) struct Facts {
     /// Build ID, which the linker has computed from the content of the library; `None` if the library has no
     /// build ID.
     pub(crate) build_id: Option<Vec<u8>>,
-    /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
-    /// it; otherwise `None`.
+    /// Alignment in bytes that the library's code requires of tensor data. `None` if the compiler
+    /// of Apache TVM has not generated the code.
     pub(crate) compiled: Option<usize>,
     /// Serialised modules that the library contains, if there are any.
     pub(crate) import_tree: Option<Blob>,
@@ -79,8 +79,8 @@ impl Facts {
         self.import_tree.as_ref().map(|blob| blob.size)
     }
 
-    /// Returns the symbols of the library's exported functions, that is, the symbols of code whose names have the
-    /// prefix [`FUNCTION`](crate::names::FUNCTION).
+    /// Returns the symbols of the library's exported functions: those defined symbols that refer to
+    /// code and begin with the prefix [`FUNCTION`](crate::names::FUNCTION).
     pub(crate) fn functions(&self) -> impl Iterator<Item = &str> {
         let is_function = |symbol: &&Symbol| symbol.is_code && symbol.name.starts_with(crate::names::FUNCTION);
         self.defined.iter().filter(is_function).map(|symbol| symbol.name.as_str())
@@ -125,14 +125,16 @@ pub(crate) fn check(file: File) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Reads and checks a library file in order to describe it. In contrast to [`check`], it accepts a library
-/// that was built for another version of the runtime, and reads the content of the import tree.
+/// Reads and checks a library file in order to describe it. Unlike [`check`], this function accepts
+/// a library that was built for another version of the runtime, and reads the content of the import
+/// tree.
 pub(crate) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads a library file and checks its structure. Does not check for which versions of the ABI and of the runtime the
-/// library was built. If `with_content` is true, the content of the import tree is read as well.
+/// Reads a library file and checks its structure. Does not check the versions of the ABI and of the
+/// runtime for which the library was built. If `with_content` is true, the content of the import
+/// tree is read as well.
 pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
@@ -150,8 +152,8 @@ pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, Str
     read(&head, Data::AsNeeded(&ReadCache::new(file)), len, with_content)
 }
 
-/// Reads and checks the library in `data`, which has a size of `len` bytes. `head` must contain its first 64 bytes, or
-/// all bytes if there are fewer.
+/// Reads and checks the library in `data`, which has a size of `len` bytes. `head` must contain the
+/// first 64 bytes of `data`, or all bytes if there are fewer.
 fn read<'d>(head: &[u8], data: Data<'d>, len: u64, with_content: bool) -> Result<Facts, String> {
     check_head(head, len)?;
     let header = FileHeader64::<LE>::parse(data).map_err(broken)?;
@@ -224,8 +226,8 @@ fn check_slots<'d>(
     Ok(())
 }
 
-/// Checks that a file is a shared library for this machine. `head` contains the first 64 bytes of the file,
-/// and `len` is its size.
+/// Checks that a file is a shared library for this machine. `head` contains the first 64 bytes of
+/// the file, or all bytes if there are fewer. `len` is the size of the file in bytes.
 fn check_head(head: &[u8], len: u64) -> Result<(), String> {
     if head.is_empty() {
         return Err("the file is empty".to_owned());
@@ -330,7 +332,8 @@ fn notes<'d>(segments: &[ProgramHeader64<LE>], data: Data<'d>) -> Result<Notes, 
     Ok((built_for, build_id))
 }
 
-/// Returns the contents of all notes in a segment that have the owner `owner` and the type `number`.
+/// Returns the contents of all notes with the owner `owner` and the type `number` in the segment
+/// `bytes`.
 ///
 /// The notes are parsed here and not by a library, because tools such as sanitizers align the segment differently and
 /// put zeros between notes. The parser advances in steps of four bytes and skips the notes of other owners.
@@ -357,8 +360,9 @@ fn version_words(desc: &[u8]) -> Result<[u32; 6], String> {
         .map_err(|_| "the file is damaged: its anyfn note is too short".to_owned())
 }
 
-/// Returns an error if a plugin needs another version of the ABI, or a newer runtime. The numbers come from
-/// the plugin's note: three for the version of the ABI, three for the version of the runtime.
+/// Returns an error if a plugin needs another version of the ABI, or a newer runtime. The six
+/// numbers come from the plugin's note: three for the version of the ABI, then three for the
+/// version of the runtime.
 pub(crate) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Result<(), String> {
     let TVMFFIVersion { major: our_major, minor: our_minor, .. } = ABI_VERSION;
     if major != our_major || minor > our_minor {
@@ -448,9 +452,9 @@ mod tests {
         assert!(check_head(&head, 64).unwrap_err().contains("-shared"));
     }
 
-    /// Tests that every library that the dynamic loader accepts passes the checks of this module. The test
-    /// reads the libraries that are installed on this machine or, if `ANYFN_ELF_DIR` is set, those below that
-    /// directory.
+    /// Tests that every library that the dynamic loader accepts passes the checks of this module.
+    /// The test reads the libraries that are installed on this machine or, if `ANYFN_ELF_DIR`
+    /// contains a path, the libraries below that directory.
     #[test]
     fn accepts_the_libraries_of_this_machine() {
         fn visit(folder: &std::path::Path, left: &mut usize, refused: &mut Vec<String>) {

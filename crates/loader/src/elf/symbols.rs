@@ -13,7 +13,8 @@ use super::message::short;
 #[derive(Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
-    /// Address of the name in memory, relative to the load bias of the library.
+    /// Address of the symbol's name according to the file, to which the load bias is added in
+    /// memory.
     pub(crate) name_at: u64,
     /// Version of the symbol, such as `GLIBC_2.34`. For an undefined symbol, this is the version that the
     /// library requires. Empty if the symbol has no version.
@@ -21,8 +22,8 @@ pub(crate) struct Symbol {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) is_weak: bool,
-    /// True if the symbol has one definition in the whole process (`STB_GNU_UNIQUE`). A library that defines such a
-    /// symbol is never unmapped.
+    /// True if the symbol has a single definition in the whole process (`STB_GNU_UNIQUE`). A
+    /// library that defines such a symbol is never unmapped.
     pub(crate) is_unique: bool,
     pub(crate) is_code: bool,
 }
@@ -256,8 +257,8 @@ impl<'d> Versions<'d> {
         Ok(Versions(names))
     }
 
-    /// Returns the name of the version with the given number; empty for the numbers 0 and 1, which mean that the symbol
-    /// has no version.
+    /// Returns the name of the version with the given number, or `None` if there is no such
+    /// version. The numbers 0 and 1 mean that the symbol has no version; the name is then empty.
     fn name(&self, number: u16) -> Option<&'d str> {
         match number & 0x7fff {
             0 | 1 => Some(""),

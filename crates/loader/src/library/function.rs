@@ -67,8 +67,8 @@ pub(crate) unsafe fn make(
     }
 }
 
-/// Returns the address of the library's code that a function object calls, or `None` if [`make`] has not created the
-/// object.
+/// Returns the address of the library function that a function object calls, or `None` if [`make`]
+/// has not created the object.
 pub(crate) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     let header = function.as_object().as_handle().cast::<TVMFFIObject>();
     // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.

@@ -31,7 +31,8 @@ pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Re
     Ok(())
 }
 
-/// Returns the address of the symbol that is registered under `name`.
+/// Returns the address of the symbol that is registered under `name`, or `None` if no such symbol
+/// is registered.
 pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     SYMBOLS.lock().get(name).map(|address| address.0)
 }

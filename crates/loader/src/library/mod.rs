@@ -66,8 +66,8 @@ impl Code {
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
-    /// Returns the alignment in bytes that the code of `symbol` requires, if the compiler of Apache TVM has
-    /// generated it; otherwise `None`.
+    /// Returns the alignment in bytes that the code of `symbol` requires of tensor data, or `None`
+    /// if the compiler of Apache TVM has not generated the code.
     fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
         match self {
             Code::File(mapped) => mapped.compiled,
@@ -87,7 +87,8 @@ impl Code {
         }
     }
 
-    /// Returns the address of the data symbol called `name`, if the library itself has it.
+    /// Returns the address of the data symbol called `name`, or `None` if the library itself does
+    /// not define it.
     pub(crate) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
         match self {
             Code::File(mapped) => mapped.own_symbol(name),

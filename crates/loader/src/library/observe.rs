@@ -21,7 +21,8 @@ type ObserverSlot = &'static AtomicPtr<Observer>;
 
 struct Observers {
     observer: *mut Observer,
-    /// Variables from which frontends read the observer. They remain valid, because frontends are never unloaded.
+    /// Variables from which frontends read the address of the observer. They remain valid, because
+    /// frontends are never unloaded.
     frontends: Vec<ObserverSlot>,
 }
 
@@ -74,7 +75,8 @@ pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.FunctionName" [] => name,
 };
 
-/// Adds the variable of a frontend that contains the observer. `place` must be the address of a static variable.
+/// Adds the variable `place`, in which a frontend expects the address of the observer. `place` must
+/// be the address of a static variable.
 fn add_frontend(place: OpaquePtr) -> Result<()> {
     if place.is_null() {
         anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");

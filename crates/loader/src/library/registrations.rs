@@ -1,5 +1,5 @@
-//! Registration of the global functions of a Rust plugin. They stay registered as long as the plugin's module
-//! lives.
+//! Registration of the global functions of a Rust plugin. The functions stay registered as long as
+//! the plugin's module is alive.
 //!
 //! A newer build of the plugin may register the same names although the module of the older build is still in use. Its
 //! functions then replace the older ones.
@@ -67,7 +67,8 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     Ok(done)
 }
 
-/// Evidence that a library may register a global function under a name, as [`replaceable`] has checked.
+/// Permission for a library to register a global function under a name. It results from the check
+/// in [`replaceable`].
 struct Free {
     name: String,
     overrides: bool,
@@ -114,7 +115,7 @@ fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
     lease::all().into_iter().find(|mapped| mapped.owner.lock().registered.1.iter().any(is_it))
 }
 
-/// Undoes registrations after an error. Functions of an older build that were replaced are registered again.
+/// Undoes registrations after an error, and registers replaced functions of an older build again.
 fn give_back(registered: Vec<Registered>) {
     for Registered { name, function, replaced } in remove(registered) {
         if let Some(replaced) = replaced {
@@ -125,9 +126,9 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes the global functions that a library has registered, and returns them. They are returned so that the
-/// caller can release them after its locks, because releasing a function may run any code. If another function
-/// has since been registered under a name, that registration stays.
+/// Removes the global functions that a library has registered, and returns them. The caller must
+/// release them after it has released its locks, because releasing a function may run arbitrary
+/// code. If another function has since been registered under a name, that registration stays.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
@@ -161,8 +162,9 @@ pub(crate) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     load()
 }
 
-/// Returns true if `newer` may replace the global functions of `older`. This is the case if both were loaded from the same
-/// path, or if a watched module is reloading its file: `newer` is the new build, and `older` the build that it replaces.
+/// Returns true if `newer` may replace the global functions of `older`. This is the case if both
+/// were loaded from the same path, or if `older` is the build that the reload in progress on this
+/// thread replaces.
 pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
     newer.path == older.path
         || OLDER.with_borrow(|known| {
@@ -171,8 +173,9 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 }
 
 impl Mapped {
-    /// Removes the global functions of a module that is being released. `context` is the context of that
-    /// module. If the module is the library's current module, the library then has no current module.
+    /// Removes the global functions of a module that is being released. `context` is the context of
+    /// that module. If the module is the library's current module, the library no longer has a
+    /// current module.
     pub(crate) fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();

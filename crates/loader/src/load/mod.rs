@@ -343,8 +343,8 @@ fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     CString::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns the elements of `symbols` that cannot be resolved: they are not globally visible, and are defined
-/// neither in `runtime` nor in `library` and the libraries that it needs.
+/// Returns the elements of `symbols` that cannot be resolved. These symbols are not globally
+/// visible, and neither `runtime` nor `library` nor a library that `library` needs defines them.
 fn missing<'a, T: AsRef<str>>(
     symbols: &'a [T],
     library: Option<dl::Library>,
@@ -408,8 +408,8 @@ fn in_file(error: &Error, path: &Path) -> Error {
     anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
 }
 
-/// Creates the modules in the import tree of `library` and returns the first one. Without an import tree, returns the
-/// module of the library.
+/// Creates the modules in the import tree of `library` and returns the first of them. If the
+/// library has no import tree, returns the module of the library.
 ///
 /// # Safety
 /// If `import_tree` is not `None`, it must be the address of the library's import tree. `size` must be its size in

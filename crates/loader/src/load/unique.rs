@@ -27,8 +27,9 @@ const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi"
 /// mangled names of these variables.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
-/// Renames the static variables of the ABI's C++ headers in a library that was just opened, and in the
-/// libraries that were opened with it. Libraries that are loaded later then do not share these variables.
+/// Renames the static variables of the ABI's C++ headers in a C++ library that was just opened, and
+/// in the libraries that were opened together with it. Libraries that are loaded later then do not
+/// share these variables.
 pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::Opening) {
     if !lease::is_cpp(facts) {
         return;
@@ -48,9 +49,9 @@ pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
     }
 }
 
-/// Returns true if a library called `name` need not be searched for static variables of the ABI's C++
-/// headers. This is the case for the C and C++ standard libraries and for generated scope libraries, whose
-/// names are numbers.
+/// Returns true if a library called `name` need not be searched for static variables of the ABI's
+/// C++ headers. This is the case for the C and C++ standard libraries, and for generated scope
+/// libraries in memory, whose file names are numbers.
 fn is_of_system(name: &str) -> bool {
     let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
     known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())

@@ -22,7 +22,8 @@ use anyfn_core::loader;
 
 use super::lease;
 
-/// A C++ library that is being opened on this thread, with the registrations of its constructors.
+/// A C++ library that is being opened on this thread, with the registrations that its constructors
+/// have made.
 struct Current {
     path: PathBuf,
     /// Error of the first registration that failed.
@@ -74,8 +75,9 @@ pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
     (result, Err(error))
 }
 
-/// Converts the result of a registration to the result that the registering code receives. While a C++
-/// library is being opened, this is always success, and [`watched`] returns the error instead.
+/// Converts the result of a registration to the result that the registering code receives. While a
+/// C++ library is being opened, the registering code always receives success, and [`watched`]
+/// returns the error instead.
 fn told(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     let mut error = Some(error);
@@ -103,8 +105,8 @@ pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> R
     told(result)
 }
 
-/// Returns the path of the library that created an object, that is, the library that contains the object's
-/// deleter. Returns `None` if no library contains it.
+/// Returns the path of the library that created an object, that is, the library that contains the
+/// object's deleter. Returns `None` if no library contains the deleter.
 fn maker(object: &ObjectRef) -> Option<PathBuf> {
     // SAFETY: the handle of a live object points to its header, whose deleter does not change.
     let deleter = unsafe { (*object.as_handle().cast::<TVMFFIObject>()).deleter }? as *const ();

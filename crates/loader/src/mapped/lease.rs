@@ -78,8 +78,8 @@ impl MappedLibraries {
     }
 }
 
-/// Creates a lease for an object that refers to `addresses`. It keeps the libraries that contain these
-/// addresses mapped. See `anyfn_core::loader::Loader::lease`.
+/// Creates a lease for an object that refers to `addresses`. The lease keeps the libraries that
+/// contain these addresses mapped. See `anyfn_core::loader::Loader::lease`.
 pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     let mut libraries: Libraries = [None, None];
     let mut unknown = None;
@@ -154,8 +154,8 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     Some(true)
 }
 
-/// Returns the alignment in bytes that the code at `address` requires, if the compiler of Apache TVM has
-/// generated it; otherwise `None`.
+/// Returns the alignment in bytes that the code at `address` requires of tensor data, or `None` if
+/// the compiler of Apache TVM has not generated the code.
 pub(crate) fn compiled(address: usize) -> Option<usize> {
     STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
 }
@@ -165,7 +165,8 @@ pub(crate) fn all() -> Vec<Arc<Mapped>> {
     STATE.lock().mapped.clone()
 }
 
-/// Runs `body`, which opens or closes libraries. While it runs, no other thread can run another `body`.
+/// Runs `body`, which opens or closes libraries. Other threads that call this function wait
+/// meanwhile; nested calls on this thread do not wait.
 pub(crate) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     // A constructor of the library may load another one on this thread.
     thread_local! {
@@ -218,8 +219,8 @@ impl Opening {
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
-    /// Closes a library that was opened and cannot be used. The library stays open if objects that its
-    /// constructors have created are alive.
+    /// Closes a library that was opened and cannot be used. The library stays open if objects that
+    /// were created while it was opened are still alive.
     pub(crate) fn abandon(&self, handles: &[dl::Library]) {
         if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
@@ -317,9 +318,10 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// Returns the files in `came` that were mapped because the library described by `facts` needs them, directly
-/// or indirectly. Other threads may have opened the remaining files. If one of the returned files must never be
-/// unmapped, neither must the library: the reason is then returned as well.
+/// Returns the files in `came` that were mapped because the library described by `facts` needs
+/// them, directly or indirectly. Other threads may have opened the remaining files. If one of the
+/// returned files must never be unmapped, the library must not be unmapped either, and the reason
+/// is returned as well.
 pub(crate) fn needed(
     facts: &Facts,
     came: impl Iterator<Item = dl::Object>,
@@ -363,8 +365,8 @@ impl Mapped {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
 
-    /// Returns the uses of this library as a map from a kind of user, such as `tensors`, to the number of
-    /// such users. Kinds with the number 0 are left out.
+    /// Returns the uses of this library as a map from a kind of user, such as `tensors`, to the
+    /// number of users of that kind. Kinds without users are left out.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
         let mut set = |what: &str, number: i64| match number {
@@ -383,8 +385,8 @@ impl Mapped {
         Ok(leases)
     }
 
-    /// Returns true if the library is neither pinned nor in use. `self` must be the only reference to the
-    /// entry.
+    /// Returns true if the library is neither pinned nor in use. A reference to the entry other
+    /// than `self` is a use.
     fn is_idle(self: &Arc<Self>) -> bool {
         if Arc::strong_count(self) > 1 || self.pinned.lock().is_some() {
             return false;
@@ -448,8 +450,9 @@ fn revoke_calls(library: &Mapped) -> bool {
     loader::revoke_functions(&holds, &|| loader::revoke_creators(&holds, &is_idle))
 }
 
-/// Returns the entry of a closed library if the dynamic loader has unmapped the library. Otherwise puts the
-/// entry back into the table of mapped libraries and returns `None`.
+/// Returns the entry of a closed library if the dynamic loader has unmapped the library. Otherwise
+/// returns `None` and puts the entry back into the table of mapped libraries, or into `former` if
+/// the table already contains a new entry of the library.
 fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);
     if found != Some(library.library) {

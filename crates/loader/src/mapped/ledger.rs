@@ -34,7 +34,8 @@ struct ObjectRecord {
     /// Source location in a frontend's language from which native code was called; `None` if no frontend
     /// reports it.
     place: Option<StdString>,
-    /// Return addresses of the native calls that led to the creation of the object, the innermost first.
+    /// Addresses of the native calls that led to the creation of the object, the innermost call
+    /// first.
     frames: Vec<usize>,
     /// Libraries that the object keeps mapped, if they were recorded.
     held: Option<HeldLibraries>,
@@ -132,7 +133,7 @@ unsafe extern "C" fn freed(object: *const c_void) {
     drop(gone);
 }
 
-/// Records an object that was created without the functions of the crate `anyfn`.
+/// Records an object that was created by other means than the functions of the crate `anyfn`.
 pub(crate) fn add(object: *const c_void, type_index: i32) {
     if is_on() {
         // SAFETY: the arguments are plain data.
@@ -153,9 +154,10 @@ fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }
 
-/// Adds information to the record of an object. `libraries` are the libraries that the object keeps mapped,
-/// each as the address of its entry and its path. `kind` is the kind of the object, such as `tensors`. `code`
-/// is the code to which the object refers, or NULL. `name` is the name of the object if it is a function.
+/// Adds information to the record of an object. `libraries` are the libraries that the object keeps
+/// mapped, each as the address of its entry and its path. `kind` is the kind of the object, such as
+/// `tensors`. `code` is the address of the code to which the object refers, or NULL. `name` is the
+/// name of the object if the object is a function.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,
@@ -170,8 +172,8 @@ pub(crate) fn explain(
     }
 }
 
-/// Returns an address in each function that is active on this thread, the innermost first. Returns an empty
-/// list if the platform does not support this.
+/// Returns an address in each native function that is active on this thread, the innermost function
+/// first. Returns an empty list if the platform does not support this.
 fn native_calls() -> Vec<usize> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -239,7 +241,8 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     Ok(live)
 }
 
-/// Descriptions of the native calls in records. Each address is looked up once, as many records contain the same ones.
+/// Descriptions of the native calls in records. Each address is looked up only once, because many
+/// records contain the same addresses.
 struct Frames {
     /// Base address of the runtime's library; calls within it are not described. `None` if the runtime is part of
     /// the program.
@@ -256,7 +259,8 @@ impl Frames {
         Frames { skipped, seen: BTreeMap::new() }
     }
 
-    /// Returns descriptions of the native calls in a record, without those within the runtime.
+    /// Returns descriptions of the innermost native calls in a record, without those within the
+    /// runtime. The number of descriptions is at most [`FRAMES_SHOWN`].
     fn shown(&mut self, entry: &ObjectRecord) -> Vec<StdString> {
         entry.frames.iter().filter_map(|address| self.description(*address)).take(FRAMES_SHOWN).collect()
     }
@@ -346,8 +350,8 @@ pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     Ok(text)
 }
 
-/// Records that an object keeps a library mapped because it refers to a module of that library. `name` is the name of
-/// the object if it is a function.
+/// Records that an object keeps a library mapped, because the object refers to a module of that
+/// library. `name` is the name of the object if the object is a function.
 pub(crate) fn explain_module(object: &ObjectRef, mapped: Option<&Arc<Mapped>>, name: Option<&str>) {
     if let Some(mapped) = mapped.filter(|_| is_on()) {
         explain(object.as_handle(), "modules", Vec::from([named(mapped)]), core::ptr::null(), name);

@@ -73,10 +73,10 @@ pub(crate) struct Mapped {
     pub(crate) handles: Vec<dl::Library>,
     /// Path that was passed to the dynamic loader when the library was opened. It may be another spelling of `path`.
     pub(crate) name: CString,
-    /// Addresses at which the library is mapped.
+    /// Address range in which the library is mapped.
     pub(crate) range: core::ops::Range<usize>,
-    /// Libraries that were mapped because this one needs them. An object that refers to their code holds a
-    /// lease on this library.
+    /// Libraries that were mapped because this library needs them. An object that refers to their
+    /// code holds a lease on this library.
     pub(crate) needed: Vec<dl::Object>,
     /// If the library is a Rust plugin, its function that returns the number of live objects that the plugin has
     /// created. `None` for other libraries.
@@ -99,8 +99,8 @@ pub(crate) struct Mapped {
     /// Identity of the file when the library was loaded. If the file has another identity later, its content
     /// has changed.
     pub(crate) identity: Identity,
-    /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
-    /// it; otherwise `None`.
+    /// Alignment in bytes that the library's code requires of tensor data. `None` if the compiler
+    /// of Apache TVM has not generated the code.
     pub(crate) compiled: Option<usize>,
     /// Size of the import tree in bytes, according to the symbol table of the file. `None` if the library has no import
     /// tree.
@@ -127,8 +127,8 @@ pub(crate) struct Owner {
     pub(crate) context: usize,
     /// Module whose code is the library.
     pub(crate) module: Option<WeakRef>,
-    /// Module that is returned when the library is loaded: `module`, or a module from the import tree that
-    /// imports it.
+    /// Module that is returned when the library is loaded: `module`, or a module from the import
+    /// tree that imports `module`.
     pub(crate) root: Option<WeakRef>,
     /// Global functions that the library has registered, with the context of the module to which they belong.
     pub(crate) registered: (usize, Vec<Registered>),
@@ -146,7 +146,8 @@ impl Mapped {
         self.live_objects.map_or(0, |count| count())
     }
 
-    /// Returns the address of a symbol that the library itself defines, as opposed to the libraries that it needs.
+    /// Returns the address of a symbol that the library itself, and not a library that it needs,
+    /// defines.
     pub(crate) fn own_symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         own_symbol(self.library, &self.symbols, name)
     }

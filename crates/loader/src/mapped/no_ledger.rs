@@ -1,4 +1,5 @@
-//! The functions of the ledger in a runtime without the feature `ledger`: no object is recorded.
+//! Replacements for the functions of the ledger in a runtime without the feature `ledger`. They
+//! record no objects.
 
 use core::ffi::c_void;
 

@@ -37,7 +37,7 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
     /// compiled code.
     fn property_mask(&self) -> i32;
 
-    /// Returns the function of this module called `name`. The imports of the module are not searched.
+    /// Returns this module's function called `name`. The imports of the module are not searched.
     fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>>;
 
     /// Returns true if this module has a function called `name`. The imports of the module are not searched.
@@ -57,8 +57,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the bytes from which the loader of the module's kind creates the module again; `None` if the
-    /// module cannot be saved.
+    /// Returns the bytes from which the loader of the module's kind can create the module again, or
+    /// `None` if the module cannot be saved.
     fn save_to_bytes(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
@@ -95,8 +95,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to the number
-    /// of such users.
+    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to
+    /// the number of users of that kind.
     fn leases(&self) -> Result<Map<String, Any>> {
         Ok(Map::new())
     }
@@ -112,7 +112,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         true
     }
 
-    /// Returns the library of the module, if it was loaded from a file.
+    /// Returns the library that contains the module's code, or `None` if the module was not loaded
+    /// from a library file.
     fn mapped(&self) -> Option<&Arc<Mapped>> {
         None
     }
@@ -179,7 +180,8 @@ impl ModuleBox {
     }
 }
 
-/// A module that was created by this runtime. Other modules are objects of C++ classes of other libraries.
+/// A module that was created by this runtime. All other modules are instances of C++ classes that
+/// other libraries define.
 #[derive(Clone)]
 pub(crate) struct OwnModule(Module);
 
@@ -264,7 +266,7 @@ impl OwnModule {
         &self.state().lookups
     }
 
-    /// Converts this module to the type for modules of any origin.
+    /// Converts this module to a [`Module`], the type for modules of any origin.
     pub(crate) fn into_module(self) -> Module {
         self.0
     }
@@ -303,8 +305,9 @@ impl OwnModule {
         if query_imports { self.search_imports(find) } else { Ok(None) }
     }
 
-    /// Calls `find` with the modules that this one imports, directly or indirectly, in depth-first order
-    /// until a call has a result. Returns that result, or `None` if no call has one.
+    /// Calls `find` with each module that this one imports directly or indirectly, in depth-first
+    /// order, until `find` returns a result. Returns that result, or `None` if `find` has returned
+    /// none.
     fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut seen = SortedMap::new();
         let mut open: Vec<Module> = self.imports();
@@ -322,9 +325,9 @@ impl OwnModule {
         Ok(None)
     }
 
-    /// Returns the function that `instead` returns. If `instead` returns `None` and `missing` is set, returns
-    /// an error: a module whose functions are not known might have the function `name`. `missing` states why
-    /// they are not known.
+    /// Returns the function that `instead` returns. If `instead` returns `None` and `missing` is
+    /// set, returns an error, because a module whose functions are not known might have the
+    /// function `name`. `missing` states why the functions of that module are not known.
     fn or_missing(
         &self,
         name: &str,
@@ -340,16 +343,17 @@ impl OwnModule {
         }
     }
 
-    /// Returns the function of this module called `name`. If this module has none and `query_imports` is true, searches
-    /// the modules that it imports directly or indirectly.
+    /// Returns this module's function called `name`. If this module has no such function and
+    /// `query_imports` is true, searches the modules that it imports directly or indirectly.
     pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search(query_imports, |m| m.own_function(name, &mut missing))?;
         self.or_missing(name, missing, || found)
     }
 
-    /// Searches the modules that this one imports, directly or indirectly, for a function called `name`, and returns
-    /// it. If none of them has such a function, returns the global function of this name.
+    /// Searches the modules that this one imports, directly or indirectly, for a function called
+    /// `name`, and returns that function. If none of these modules has such a function, returns the
+    /// global function of this name.
     pub(crate) fn imported_function(&self, name: &str) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search_imports(|m| m.own_function(name, &mut missing))?;
@@ -358,8 +362,8 @@ impl OwnModule {
         self.or_missing(name, missing, || found.or_else(|| unsafe { anyfn::registry::find_unsafe(name) }))
     }
 
-    /// Returns the function of this module called `name`. If the functions of this module are not known, returns `None`
-    /// and stores the reason in `missing`.
+    /// Returns this module's function called `name`. If the functions of this module are not known,
+    /// returns `None` and stores the reason in `missing`.
     fn own_function(&self, name: &str, missing: &mut Option<Error>) -> Result<Option<PackedFunc>> {
         match self.implementation().missing(self)? {
             None => self.implementation().function(self, name),
@@ -403,8 +407,8 @@ impl OwnModule {
         self.search(query_imports, |m| m.implementation().function_metadata(name))
     }
 
-    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to the number
-    /// of such users.
+    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to
+    /// the number of users of that kind.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         self.implementation().leases()
     }
@@ -426,7 +430,8 @@ impl OwnModule {
         implementation.downcast_ref()
     }
 
-    /// Returns the library of the module, if it was loaded from a file.
+    /// Returns the library that contains the module's code, or `None` if the module was not loaded
+    /// from a library file.
     pub(crate) fn mapped(&self) -> Option<&Arc<Mapped>> {
         self.implementation().mapped()
     }
@@ -461,14 +466,14 @@ impl OwnModule {
         })
     }
 
-    /// Returns the bytes from which the loader of the module's kind creates the module again, or an error if
-    /// the module cannot be saved.
+    /// Returns the bytes from which the loader of the module's kind can create the module again, or
+    /// an error if the module cannot be saved.
     pub(crate) fn save_to_bytes(&self) -> Result<Bytes> {
         self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
     }
 
-    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is the
-    /// format. If the kind has no file writer, the bytes of the module are written.
+    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is
+    /// the format. If the module's kind has no file writer, the serialised module is written.
     pub(crate) fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
         let extension = || Path::new(path).extension().and_then(|text| text.to_str()).unwrap_or_default();
         let format = if format.is_empty() { extension() } else { format };

@@ -14,8 +14,8 @@ use anyfn::{Any, AnyView, Error, Module, Result};
 
 use super::OwnModule;
 
-/// Returns the address of the table of functions. The pointer before the header of a module has this value if
-/// the module belongs to this runtime.
+/// Returns the address of the table of functions. The pointer before the header of a module has
+/// this value if this runtime has created the module.
 pub(crate) fn address() -> *const c_void {
     (&raw const TABLE.kind).cast()
 }

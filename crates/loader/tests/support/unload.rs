@@ -30,7 +30,8 @@ pub(crate) fn reap() -> Vec<String> {
     paths.iter().map(|path| path.to_string()).collect()
 }
 
-/// Returns the leases of a library as `kind: number`, or `None` if it is not mapped.
+/// Returns the leases of a library as strings of the form `kind: number`, or `None` if the library
+/// is not mapped.
 pub(crate) fn leases(path: &Path) -> Option<Vec<String>> {
     let path = path.canonicalize().unwrap();
     let all = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();

@@ -1,4 +1,4 @@
-//! Execution and answers of calls that arrive from the peer.
+//! Execution and answering of calls that arrive from the peer.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -15,8 +15,8 @@ use super::{CALLS_MAX, Endpoint};
 use crate::frame::FrameKind;
 use crate::value::{Wire, Writer};
 
-/// Runs `body` and converts a panic to an error, so that the caller still removes the call from this thread's
-/// stack of running calls. Without the standard library, a panic ends the program.
+/// Runs `body` and converts a panic to an error, so that the call is still removed from this
+/// thread's stack of running calls. Without the standard library, a panic ends the program.
 fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
     #[cfg(feature = "std")]
     return std::panic::catch_unwind(core::panic::AssertUnwindSafe(body))
@@ -33,12 +33,13 @@ const ERROR_TEXT: usize = 1024;
 /// A call that is dropped without an answer is answered by an error.
 pub struct IncomingCall {
     endpoint: Arc<Endpoint>,
-    /// `None` once the call has been answered.
+    /// Accepted call. `None` once the call has been run or answered, or an [`Answer`] has been
+    /// created for it.
     call: Option<Incoming>,
 }
 
 impl IncomingCall {
-    /// Returns the function of this end that the peer calls, or `None` if it calls a service.
+    /// Returns the function of this end that the peer calls, or `None` if the peer calls a service.
     pub fn function(&self) -> Option<&PackedFunc> {
         match &self.call.as_ref()?.request.target {
             Callee::Function(function) => Some(function),
@@ -63,13 +64,14 @@ impl IncomingCall {
         }
     }
 
-    /// Returns the means to answer the call later, instead of running its function.
+    /// Returns an [`Answer`] with which the call can be answered later, instead of running its
+    /// function.
     pub fn answer_later(mut self) -> Option<Answer> {
         let Incoming { request: Request { id, depth, .. }, state } = self.call.take()?;
         Some(Answer { endpoint: self.endpoint.clone(), id, depth, state: Some(state) })
     }
 
-    /// Answers the call, instead of running its function.
+    /// Answers the call with `result`, instead of running its function.
     pub fn answer(self, result: Result<Any>) {
         if let Some(answer) = self.answer_later() {
             answer.send(result);
@@ -85,7 +87,7 @@ impl Drop for IncomingCall {
     }
 }
 
-/// Right and duty to answer a call of the peer, later and from anywhere.
+/// Right and duty to answer a call from the peer later, on any thread.
 ///
 /// If it is dropped, the call is answered by an error. If it is dropped before the function returns that has obtained it, the
 /// function answers by returning.
@@ -93,7 +95,7 @@ pub struct Answer {
     endpoint: Arc<Endpoint>,
     id: u64,
     depth: u16,
-    /// `None` once the call has been answered.
+    /// State of the call at this end. `None` once the call has been answered.
     state: Option<Arc<Running>>,
 }
 
@@ -115,8 +117,8 @@ impl Answer {
         self.state.as_ref().is_some_and(|state| state.cancelled.load(Ordering::Relaxed))
     }
 
-    /// Runs `body` as a part of the call: calls that `body` makes to the peer are callbacks of the call, and [`is_cancelled`]
-    /// refers to it.
+    /// Runs `body` as a part of the call. Calls that `body` makes to the peer are callbacks of the
+    /// call, and [`is_cancelled`] reports whether the peer has cancelled the call.
     ///
     /// [`is_cancelled`]: super::is_cancelled
     pub fn within<T>(&self, body: impl FnOnce() -> T) -> T {
@@ -145,8 +147,9 @@ fn unanswered() -> Error {
     error!("RuntimeError", "the call was abandoned without an answer")
 }
 
-/// Returns the means to answer later the call of the peer that this thread is running. The value that the running function then
-/// returns is ignored, but an error that it returns is the answer.
+/// Returns an [`Answer`] with which the call from the peer that this thread is running can be
+/// answered later. The value that the running function then returns is ignored, but an error that
+/// it returns is the answer.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this thread is running no call of a peer, or if the function has called this before.
@@ -175,7 +178,8 @@ impl Entered {
         Entered
     }
 
-    /// Ends the call on this thread. Returns true if the function has requested to answer later.
+    /// Ends the call on this thread. Returns true if an [`Answer`] will answer the call, instead of
+    /// the return of the function.
     fn leave(self) -> bool {
         core::mem::forget(self);
         let ended = current::with(Vec::pop).flatten();
@@ -191,8 +195,9 @@ impl Drop for Entered {
 }
 
 impl Endpoint {
-    /// Removes the next call of the peer from the queue and returns it, or `None` if the queue is empty. The caller runs the call
-    /// or answers it. Event loops use this function; with a driver that can block, the waiting threads run the calls.
+    /// Removes the next call from the peer from the queue and returns it, or `None` if the queue is
+    /// empty. The caller runs the call or answers it. Event loops use this function; with a driver
+    /// that can block, the waiting threads run the calls.
     pub fn next_call(self: &Arc<Self>) -> Option<IncomingCall> {
         let mut table = self.table();
         let Step::Run(call) = table.step(ROOT, None) else { return None };
@@ -201,7 +206,8 @@ impl Endpoint {
         Some(IncomingCall { endpoint: self.clone(), call: Some(call) })
     }
 
-    /// Runs the next call of the peer and answers it, unless its function calls [`answer_later`]. Returns false if there is no call.
+    /// Runs the next queued call from the peer and answers it, unless its function calls
+    /// [`answer_later`]. Returns false if no call is queued.
     pub fn run_next(self: &Arc<Self>) -> bool {
         self.next_call().map(IncomingCall::run).is_some()
     }

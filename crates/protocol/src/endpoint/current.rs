@@ -24,7 +24,7 @@ pub(crate) struct Serving {
     pub(crate) id: u64,
     pub(crate) depth: u16,
     pub(crate) state: Arc<Running>,
-    /// True if the running function has requested to answer later.
+    /// True if an `Answer` will answer the call, instead of the return of the running function.
     pub(crate) answers_later: bool,
 }
 
@@ -47,8 +47,8 @@ mod stack {
         CURRENT.try_with(|calls| calls.try_borrow_mut().ok().map(|mut calls| body(&mut calls))).ok()?
     }
 
-    /// Takes the spare message buffer of this thread, or creates an empty one. [`give_back`] makes it available
-    /// for the next message.
+    /// Takes the spare message buffer of this thread, or creates an empty buffer. [`give_back`]
+    /// makes the buffer available for the next message.
     pub(crate) fn spare() -> Vec<u8> {
         // A thread that is exiting may still make calls.
         SPARE.try_with(Cell::take).unwrap_or_default()

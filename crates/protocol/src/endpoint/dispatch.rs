@@ -14,10 +14,11 @@ use crate::channel::Forged;
 use crate::frame::FrameKind;
 use crate::value::{Class, Reader};
 
-/// Maximum number of queued replies. A peer that does not read them must not fill the memory of this end.
+/// Maximum number of queued replies. It prevents a peer that does not read the replies from filling
+/// the memory of this end.
 const REPLIES_MAX: usize = 4096;
 
-/// Reason to stop decoding a long message, which a driver's thread may have while it reads.
+/// Check by which a driver can abort the decoding of a long message.
 pub trait Interrupt {
     /// Returns an error if decoding must be aborted. Decoders of long messages call this function at intervals. `call` is the
     /// outgoing call to which the message belongs, if any, and `is_result` is true if the message is its result.
@@ -53,7 +54,7 @@ impl Input {
         self.opener.received(count, &mut self.frames)
     }
 
-    /// Returns the number of received bytes that have not been dispatched.
+    /// Returns the number of received bytes that have not been dispatched yet.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.frames.waiting()
@@ -109,7 +110,8 @@ impl Endpoint {
         self.has_heard.store(true, Ordering::Relaxed);
     }
 
-    /// Dispatches all complete messages in the receive buffer. Returns true if there was at least one.
+    /// Dispatches all complete messages in the receive buffer. Returns true if there was at least
+    /// one complete message.
     ///
     /// # Errors
     /// Returns the error with which the caller must end the session.
@@ -320,7 +322,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns true if the number of calls in progress has reached the limit.
+    /// Returns true if the number of incoming calls in progress, including uploads, has reached the
+    /// limit.
     fn has_enough(&self, table: &Table) -> bool {
         table.running.len() + table.uploads.len() >= self.limits.calls as usize
     }
@@ -331,9 +334,9 @@ impl Endpoint {
         error!("PermissionError", "{limit} calls are in progress, which is the limit (`calls`)")
     }
 
-    /// Passes an incoming call to the thread or event loop that will run it: the thread that waits for the call `parent`,
-    /// the serving one, or a new thread of the driver. Refuses the call and returns false if too many calls are in
-    /// progress.
+    /// Passes an incoming call to the thread or event loop that will run it: the thread that waits
+    /// for the call `parent`, the serving thread, or a new thread of the driver. Refuses the call
+    /// and returns false if too many calls are in progress.
     fn take_in(self: &Arc<Self>, parent: u64, request: Request) -> Result<bool> {
         let mut table = self.table();
         if self.has_enough(&table) {
@@ -374,7 +377,8 @@ impl Endpoint {
     }
 }
 
-/// Returns the handle of the tensor that an upload writes to, if it is one.
+/// Returns the handle of the tensor that an upload writes to, or `None` if the upload does not
+/// write to a tensor.
 fn first_handle(args: &[Any]) -> Option<u64> {
     args.first().and_then(|handle| handle.get::<u64>().ok())
 }

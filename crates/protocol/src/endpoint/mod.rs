@@ -1,4 +1,5 @@
-//! Endpoints: one end of a session each, with the calls in progress in both directions. An endpoint does no I/O.
+//! Endpoints. An endpoint is one end of a session, with the calls in progress in both directions.
+//! It does no I/O.
 //!
 //! Bytes of the peer go in by [`Endpoint::receive`], bytes for the peer come out by [`Endpoint::take_output`], and everything else
 //! happens in between. A [`Driver`] that can block replaces both: it writes to its transport directly, and lets threads wait.
@@ -42,7 +43,7 @@ use table::{Completion, Destination};
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// Limits of one end of a session. They protect it from its peer.
+/// Limits of one end of a session, which protect that end from its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
     /// Maximum number of handles that the peer may hold at any time.
@@ -58,8 +59,9 @@ pub struct SessionLimits {
 }
 
 impl SessionLimits {
-    /// Limits for a peer that is trusted. They only keep a mistake from exhausting the memory of a computer: messages of 1 GiB (a
-    /// quarter of the address space on 32-bit systems), 2^24 handles, 4096 calls, no time limits.
+    /// Limits for a peer that is trusted: messages of 1 GiB (a quarter of the address space on
+    /// 32-bit systems), 2^24 handles, 4096 calls, no time limits. They only prevent a mistake from
+    /// exhausting the memory of a computer.
     pub const TRUSTED: SessionLimits = SessionLimits {
         handles: 1 << 24,
         calls: 4096,
@@ -77,9 +79,9 @@ impl SessionLimits {
 /// Target of a call to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Function of the peer, identified by its handle.
+    /// Function of the peer, identified by the function's handle.
     Handle(u64),
-    /// Service of the peer, identified by one of the constants in [`crate::code`].
+    /// Service of the peer, identified by a constant in [`crate::code`].
     Service(u16),
 }
 
@@ -110,10 +112,11 @@ pub trait Service: Send + Sync {
     fn upload(&self, endpoint: &Endpoint, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
-/// Connection of an endpoint to a transport on which threads can block. Without a driver, an endpoint collects its output, and no
-/// call can be waited for.
+/// Connection of an endpoint to a transport on which threads can block. Without a driver, an
+/// endpoint collects its output, and threads cannot wait for the results of calls.
 pub trait Driver: Send + Sync {
-    /// Sends `first` and then `second` completely. The output of `endpoint` is locked meanwhile, so calls arrive in order.
+    /// Sends `first` and then `second` completely. The output of `endpoint` is locked meanwhile, so
+    /// only one thread at a time calls this method.
     ///
     /// # Errors
     /// Returns the error that ends the session.
@@ -134,7 +137,7 @@ pub trait Driver: Send + Sync {
         deadline: Option<Duration>,
         progress: Option<&PackedFunc>,
     ) -> Result<Any>;
-    /// Arranges for an incoming call to be run for which no thread waits, by [`Endpoint::execute`].
+    /// Arranges for [`Endpoint::execute`] to run an incoming call that no waiting thread will run.
     fn run(&self, endpoint: &Arc<Endpoint>, call: Incoming);
     /// Closes the transport, because the session has ended.
     fn ended(&self);
@@ -143,11 +146,12 @@ pub trait Driver: Send + Sync {
 /// Functions that create and recognise proxies, the local objects that represent objects of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Proxies {
-    /// Creates a proxy for the object of the peer that a received handle refers to.
+    /// Creates a proxy for the peer's object to which a received handle refers.
     pub(crate) create: fn(&Arc<Endpoint>, Given) -> Result<Any>,
     /// Returns the endpoint and handle of a proxy, or `None` if the object is not a proxy.
     pub(crate) find: fn(&ObjectRef) -> Option<Proxied>,
-    /// Converts the answer to a look-up to a proxy of the function, or `None` if there is no such function.
+    /// Converts the answer to a look-up into a proxy for the function, or returns `None` if the
+    /// function does not exist.
     pub(crate) describe: fn(&Arc<Endpoint>, &Any) -> Result<Option<PackedFunc>>,
 }
 
@@ -172,7 +176,8 @@ struct Output {
     held: Vec<u8>,
     /// Buffer for the encoded (possibly encrypted) form of outgoing bytes.
     sealed: Vec<u8>,
-    /// Bytes for the peer, without a driver. Those before `taken` have been taken.
+    /// Bytes that the peer is to receive, collected for [`Endpoint::take_output`] if the endpoint
+    /// has no driver. The first `taken` bytes have been taken already.
     waiting: Vec<u8>,
     taken: usize,
 }
@@ -195,7 +200,7 @@ pub struct Endpoint {
     input: Lock<Input>,
     table: Lock<Table>,
     handles: Lock<Handles>,
-    /// True if bytes have arrived since the table last recorded that.
+    /// True if bytes have arrived since the table last updated the time of the last received bytes.
     has_heard: AtomicBool,
     /// True if replies or releases may be waiting to be sent.
     has_more: AtomicBool,
@@ -299,7 +304,7 @@ impl Endpoint {
         self.table().ended.clone()
     }
 
-    /// Returns the local object that a handle of the peer refers to.
+    /// Returns the local object to which a handle held by the peer refers.
     ///
     /// # Errors
     /// Returns `ValueError` if the peer does not hold the handle.
@@ -363,7 +368,7 @@ impl Endpoint {
         )
     }
 
-    /// Encodes a call. The handles in `scope` are no longer released with it.
+    /// Encodes a call. Afterwards, dropping `scope` no longer releases the handles in the call.
     fn written_call(&self, scope: &Scope<'_>, target: &Target, args: &[AnyView<'_>]) -> Result<Vec<u8>> {
         let (parent, depth) = self.current();
         if depth >= CALLS_MAX {
@@ -439,7 +444,8 @@ impl Endpoint {
         self.run_completions();
     }
 
-    /// Ends the session like [`Endpoint::end`], but runs no callbacks of calls.
+    /// Ends the session like [`Endpoint::end`], but does not run the callbacks of the calls that
+    /// end with it.
     fn end_only(&self, why: Error) {
         let mut table = self.table();
         let Some(left) = table.end(why) else { return };
@@ -463,7 +469,8 @@ impl Endpoint {
     }
 }
 
-/// Returns the text of a `Bye` message without control characters, or a default text.
+/// Returns the reason in a `Bye` message without control characters, or a default reason if the
+/// message contains none.
 pub(crate) fn reason(payload: &[u8]) -> String {
     let why: String = String::from_utf8_lossy(payload).chars().filter(|c| !c.is_control()).collect();
     if why.is_empty() { "the peer ended the session".to_owned() } else { why }

@@ -40,7 +40,8 @@ impl Endpoint {
         }
     }
 
-    /// Notifies the peer that this end no longer waits for the call `id`. The code that runs the call can find that out.
+    /// Notifies the peer that this end no longer waits for the call `id`. The function that runs
+    /// the call can check for this.
     ///
     /// # Errors
     /// Returns the error that ended the session.
@@ -112,8 +113,8 @@ impl Endpoint {
         self.has_more.store(true, Ordering::Relaxed);
     }
 
-    /// Sends queued replies. Does nothing if another thread is writing, because that thread sends them. Without a driver, they are
-    /// sent when the output is taken.
+    /// Sends queued replies. Does nothing if another thread is writing, because that thread sends
+    /// the replies. Without a driver, the replies are sent when the output is taken.
     ///
     /// # Errors
     /// Returns the error that ended the session.
@@ -130,8 +131,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends queued replies and releases. Those queued in the meantime are sent by [`Endpoint::flush_replies`] or with the next
-    /// message.
+    /// Sends the replies and releases that are queued now. Those queued in the meantime are sent by
+    /// [`Endpoint::flush_replies`] or with the next message.
     fn put_replies(&self, out: &mut Output) -> Result<()> {
         if !self.has_more.load(Ordering::Relaxed) {
             return Ok(());
@@ -158,10 +159,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Releases a handle whose proxy was dropped. `count` is the number of times that the peer has sent the
-    /// handle. The release is sent with the next message. If `at_once` is true or many releases are pending, it
-    /// is sent immediately, unless another thread is writing at that moment. In that case, too, it is sent with
-    /// the next message.
+    /// Releases a handle whose proxy was dropped. `count` is the number of times that the peer has
+    /// sent the handle. The release is sent immediately if `at_once` is true or many releases are
+    /// pending, unless another thread is writing at that moment. Otherwise, it is sent with the
+    /// next message.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut table = self.table();
         if table.ended.is_some() {
@@ -193,8 +194,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes the bytes that the peer is to receive. Each byte is returned once. The bytes of an ended session include its `Bye`
-    /// message. An endpoint with a driver has no output.
+    /// Takes the bytes that the peer is to receive. Each byte is returned only once. The bytes of
+    /// an ended session include its `Bye` message. An endpoint with a driver has no output.
     pub fn take_output(&self) -> Vec<u8> {
         let mut all = Vec::new();
         self.send_output(|bytes| {
@@ -204,8 +205,9 @@ impl Endpoint {
         all
     }
 
-    /// Passes the bytes that the peer is to receive to `send`, which returns how many it has sent; the others remain. `send` is
-    /// not called if there are no bytes. Returns the number of bytes that remain.
+    /// Passes the bytes that the peer is to receive to `send`, which returns the number of bytes
+    /// that it has sent; the other bytes remain. `send` is not called if there are no bytes.
+    /// Returns the number of bytes that remain.
     pub fn send_output(&self, send: impl FnOnce(&[u8]) -> usize) -> usize {
         let mut out = self.out.lock();
         if let Err(error) = self.put_replies(&mut out) {
@@ -232,8 +234,8 @@ impl Endpoint {
         remain
     }
 
-    /// Holds a frame (`head` and `part`) back until the next [`Endpoint::put`], or sends it immediately if
-    /// it is too long for that.
+    /// Holds a frame (`head` and `part`) back until the next [`Endpoint::put`], or sends the frame
+    /// immediately if too many bytes would be held back.
     fn hold(&self, out: &mut Output, head: &[u8], part: &[u8]) -> Result<()> {
         if out.held.len() + part.len() > 2 * FEW {
             return self.put(out, head, part);

@@ -14,7 +14,7 @@ use super::table::{Destination, Step};
 use super::{Endpoint, Target, current};
 use crate::code;
 
-/// Conversion of a result, before the caller receives it.
+/// Conversion of a call's result before the caller receives the result.
 type Convert = Box<dyn FnOnce(&Arc<Endpoint>, Any) -> Result<Any> + Send>;
 
 /// Call to the peer whose result has not been taken.
@@ -25,7 +25,7 @@ pub struct PendingCall {
     endpoint: Arc<Endpoint>,
     id: u64,
     convert: Option<Convert>,
-    /// True once the result has been taken, or the call cancelled.
+    /// True once the result has been taken or the call has been cancelled.
     is_over: bool,
 }
 
@@ -49,8 +49,9 @@ impl PendingCall {
         }
     }
 
-    /// Lets `done` receive the result when it arrives, and gives up the possibility to cancel the call. `done` runs within the
-    /// [`Endpoint::receive`] or [`Endpoint::end`] that delivers the result, or at once if the result has arrived.
+    /// Calls `done` with the result when the result arrives. The call can then no longer be
+    /// cancelled. `done` runs within the [`Endpoint::receive`] or [`Endpoint::end`] that delivers
+    /// the result, or immediately if the result has arrived already.
     pub fn then(mut self, done: impl FnOnce(Result<Any>) + Send + 'static) {
         self.is_over = true;
         let (endpoint, convert) = (self.endpoint.clone(), self.convert.take());
@@ -82,8 +83,8 @@ impl PendingCall {
         self.endpoint.table().transferred(self.id)
     }
 
-    /// Cancels the call: notifies the peer that nobody waits for the result. Functions of the peer can find that out; their results
-    /// are discarded.
+    /// Cancels the call: notifies the peer that this end no longer waits for the result, and
+    /// discards a result that still arrives. The function that the peer runs can check for this.
     pub fn cancel(self) {
         drop(self);
     }
@@ -119,8 +120,9 @@ impl Future for PendingCall {
 }
 
 impl Endpoint {
-    /// Starts a call of a remote function, and returns without waiting for the result. `function` is a proxy that this session has
-    /// received. In a function that the peer calls, the started call is a callback of that call.
+    /// Starts a call of a remote function, and returns without waiting for the result. `function`
+    /// is a proxy that this session has received. If this thread is running a call from the peer,
+    /// the started call is a callback of that call.
     ///
     /// # Errors
     /// Returns `TypeError` if `function` is not a proxy of this session or an argument cannot be sent, and `ConnectionError` if the
@@ -134,8 +136,9 @@ impl Endpoint {
         }
     }
 
-    /// Starts a call of a service, one of the constants in [`code`], and returns without waiting for the result. `bytes` are sent
-    /// after the arguments. If `length` is not `None`, the peer sends that many bytes before its result, and they are the result.
+    /// Starts a call of a service, one of the constants in [`code`], and returns without waiting
+    /// for the result. `bytes` are sent after the arguments. If `length` is not `None`, the peer
+    /// sends that many bytes before its result, and these bytes become the result of the call.
     ///
     /// # Errors
     /// Returns `TypeError` or `ValueError` if an argument cannot be sent, and `ConnectionError` if the session has ended.
@@ -149,7 +152,7 @@ impl Endpoint {
         args.with_views(|views| self.start_with(&Target::Service(service), views, bytes, length))
     }
 
-    /// Starts to look up a global function of the peer. The result is a function.
+    /// Starts to look up a global function of the peer. The result is a proxy for the function.
     ///
     /// # Errors
     /// Returns `ConnectionError` if the session has ended.

@@ -16,7 +16,8 @@ use crate::frame::FrameKind;
 use crate::sink::Sink;
 use crate::tables::HashMap;
 
-/// Id of the entry for incoming calls that belong to no outgoing call. A driver that serves waits for it.
+/// Id of the entry for incoming calls that belong to no outgoing call. A serving driver waits for
+/// this entry.
 pub const ROOT: u64 = 0;
 
 /// Incoming call after decoding.
@@ -66,7 +67,7 @@ enum Memory {
     /// Borrowed by a waiting thread. While the thread's call has an entry, the thread borrows the memory mutably but does not
     /// access it. `WaiterEntry` removes the entry before the borrow ends.
     Borrowed(*mut u8),
-    /// Bytes that have arrived, for a call that nobody waits for.
+    /// Bytes that have arrived so far, for a call for which no thread waits.
     Owned(Vec<u8>),
 }
 
@@ -90,8 +91,8 @@ impl Destination {
         Destination { memory: Memory::Owned(Vec::new()), length, filled: 0 }
     }
 
-    /// Appends bytes. Returns false, and writes nothing, if `at` is not the end of the bytes that have arrived or if the bytes
-    /// exceed the expected length.
+    /// Appends bytes. Returns false, and writes nothing, if the offset `at` is not the number of
+    /// bytes that have arrived so far, or if the bytes exceed the expected length.
     pub(super) fn append(&mut self, at: u64, bytes: &[u8]) -> bool {
         if at != self.filled as u64 || bytes.len() > self.length - self.filled {
             return false;
@@ -127,7 +128,8 @@ pub(super) struct Completion {
 pub(super) struct Waiter {
     outcome: Option<Result<Any>>,
     pub(super) incoming: VecDeque<Incoming>,
-    /// Boxed, because few calls have a transfer, and entries are moved.
+    /// Destination of the bytes that the peer sends before the result, if any. Boxed, because few
+    /// calls have such bytes and entries are moved.
     into: Option<Box<Destination>>,
     /// True if a thread waits for the call and runs the incoming calls that belong to it.
     runs_calls: bool,
@@ -136,7 +138,7 @@ pub(super) struct Waiter {
     busy: u64,
     /// Sequence number of the incoming call that the waiting thread started most recently.
     begun: u64,
-    /// Wakes the thread or task that waits. Set only while it sleeps.
+    /// Wakes the waiting thread or task. Set only while that thread or task sleeps.
     woken: Option<Waker>,
     done: Option<Done>,
 }
@@ -157,8 +159,8 @@ pub enum Step {
     Progress(usize, usize),
     /// The call has ended. The thread calls [`Endpoint::leave`](super::Endpoint::leave) and returns the result.
     Done(Result<Any>),
-    /// A callback has arrived, which the thread runs by [`Endpoint::execute`](super::Endpoint::execute). Then it calls
-    /// [`Table::has_run`].
+    /// A callback has arrived. The thread runs it with
+    /// [`Endpoint::execute`](super::Endpoint::execute) and then calls [`Table::has_run`].
     Run(Incoming),
     /// The thread reads from the transport, or sleeps while another thread reads.
     Wait,
@@ -166,7 +168,8 @@ pub enum Step {
 
 /// Calls in progress in both directions, messages that wait to be sent, and the state of the session.
 pub struct Table {
-    /// True while a thread reads on behalf of all waiting threads. For drivers with several threads, which set and clear it.
+    /// True while a thread reads on behalf of all waiting threads. Drivers with several threads set
+    /// and clear this flag.
     pub reading: bool,
     waiters: HashMap<u64, Waiter>,
     pub(super) running: HashMap<u64, RunningEntry>,
@@ -221,7 +224,8 @@ impl Table {
         Ok(id)
     }
 
-    /// Records that a thread now waits for the call `id`, which runs the incoming calls that belong to it.
+    /// Records that a thread now waits for the call `id` and runs the incoming calls that belong to
+    /// it.
     pub(super) fn has_thread(&mut self, id: u64) {
         if let Some(waiter) = self.waiters.get_mut(&id) {
             waiter.runs_calls = true;
@@ -237,8 +241,9 @@ impl Table {
         self.ended.as_ref()
     }
 
-    /// Returns the next step of the thread that waits for the call `id`. `told` is the number of bytes of the call's transfer that
-    /// it knows of; `None` if it does not report progress.
+    /// Returns the next step of the thread that waits for the call `id`. `told` is the number of
+    /// transferred bytes that the thread has reported as progress, or `None` if the thread does not
+    /// report progress.
     #[inline]
     pub fn step(&mut self, id: u64, told: Option<usize>) -> Step {
         let Some(waiter) = self.waiters.get_mut(&id) else {
@@ -270,15 +275,16 @@ impl Table {
         }
     }
 
-    /// Records that the thread which waits for the call `id` sleeps until `woken` is woken, or no longer sleeps.
+    /// Records that the thread which waits for the call `id` sleeps until `woken` is woken or, if
+    /// `woken` is `None`, that it no longer sleeps.
     pub fn sleeps(&mut self, id: u64, woken: Option<Waker>) {
         if let Some(waiter) = self.waiters.get_mut(&id) {
             waiter.woken = woken;
         }
     }
 
-    /// Wakes a sleeping thread, so that it reads, unless another thread reads. The thread that waits for the call `but` is not
-    /// woken.
+    /// Wakes a sleeping thread, so that this thread reads from the transport, unless another thread
+    /// reads already. The thread that waits for the call `but` is not woken.
     #[inline]
     pub fn wake_reader(&self, but: u64) {
         if self.reading {
@@ -299,7 +305,8 @@ impl Table {
         self.waiters.get(&ROOT).map_or(0, |root| root.busy)
     }
 
-    /// Takes a call that waits behind the one which the thread of the entry [`ROOT`] is running.
+    /// Takes a queued call that the thread of the entry [`ROOT`] would otherwise run after its
+    /// current call.
     pub fn next_behind(&mut self) -> Option<Incoming> {
         self.waiters.get_mut(&ROOT)?.incoming.pop_front()
     }
@@ -314,12 +321,13 @@ impl Table {
         id != ROOT && self.waiters.get(&id).is_some_and(|waiter| waiter.outcome.is_none())
     }
 
-    /// Returns true if the result of the outgoing call `id` has arrived and nobody has taken it.
+    /// Returns true if the result of the outgoing call `id` has arrived and has not been taken.
     pub(super) fn is_done(&self, id: u64) -> bool {
         self.waiters.get(&id).is_some_and(|waiter| waiter.outcome.is_some())
     }
 
-    /// Returns the memory into which the outgoing call `id` transfers bytes, if it has one.
+    /// Returns the memory into which the outgoing call `id` transfers bytes, or `None` if the call
+    /// transfers no bytes from the peer.
     pub(super) fn destination(&mut self, id: u64) -> Option<&mut Destination> {
         self.waiters.get_mut(&id)?.into.as_deref_mut()
     }
@@ -330,8 +338,9 @@ impl Table {
         into.map_or((0, 0), |into| (into.filled, into.length))
     }
 
-    /// Records the result of the outgoing call `id`. Returns a result that nobody takes, which may be dropped only after the table
-    /// is unlocked, because that releases its handles.
+    /// Records the result of the outgoing call `id`. Returns the part of the result that no caller
+    /// takes. The table must be unlocked before the returned value is dropped, because dropping the
+    /// value releases handles.
     pub(super) fn finish(&mut self, id: u64, mut value: Result<Any>) -> Option<Any> {
         let Some(waiter) = self.waiters.get_mut(&id).filter(|waiter| id != ROOT && waiter.outcome.is_none())
         else {
@@ -358,8 +367,8 @@ impl Table {
         unused
     }
 
-    /// Sets the callback that receives the result of the outgoing call `id`. Returns true if the result is already there, so that
-    /// the callback can run.
+    /// Sets the callback that receives the result of the outgoing call `id`. Returns true if the
+    /// result has already arrived, so that the callback can run.
     pub(super) fn on_done(&mut self, id: u64, done: Done) -> bool {
         let Some(waiter) = self.waiters.get_mut(&id) else { return false };
         let result = waiter.outcome.take().or_else(|| self.ended.clone().map(Err));
@@ -376,8 +385,8 @@ impl Table {
         }
     }
 
-    /// Adds an accepted call to the calls that are running. Fails with the call if its id is in use; the session cannot continue
-    /// then.
+    /// Adds an accepted call to the calls that are running. If the id of the call is in use
+    /// already, returns the call as the error; the session cannot continue then.
     pub(super) fn accept(&mut self, request: Request) -> Result<Incoming, Incoming> {
         let state = self.unused.take().unwrap_or_default();
         let before = self.running.insert(request.id, RunningEntry { state: state.clone(), seen: None });
@@ -407,8 +416,8 @@ impl Table {
         }
     }
 
-    /// Removes an incoming call that has ended. Returns false if it has been removed before, that is, answered, or if the session
-    /// has ended.
+    /// Removes an incoming call that has ended. Returns false if the call was removed before, which
+    /// means that it has been answered, or if the session has ended.
     pub(super) fn finish_incoming(&mut self, id: u64, state: Arc<Running>) -> bool {
         if self.ended.is_some() {
             return false;
@@ -428,7 +437,8 @@ impl Table {
         true
     }
 
-    /// Ends the session. Returns what is left of it, or `None` if it has ended before.
+    /// Ends the session. Returns the uploads and incoming calls that are left, or `None` if the
+    /// session had already ended.
     pub(super) fn end(&mut self, why: Error) -> Option<Left> {
         if self.ended.is_some() {
             return None;

@@ -1,4 +1,5 @@
-//! Time limits. The caller states the time, as the time since an origin of its choice.
+//! Time limits of a session. Callers pass the current time as the time since an origin of their
+//! choice.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -69,8 +70,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns true if the session has been idle for longer than its limit: no bytes have arrived, and no call runs that does not
-    /// itself wait for a result.
+    /// Returns true if the session has been idle for at least its limit. A session is idle while no
+    /// bytes arrive and no incoming call runs. Incoming calls are not considered while this end
+    /// waits for a result from the peer.
     pub fn is_idle(&self, table: &mut Table, now: Duration) -> bool {
         if core::mem::take(&mut table.liveness.has_worked) {
             table.liveness.worked = now;
@@ -88,7 +90,7 @@ impl Endpoint {
         self.end(error!("ConnectionError", "{}: idle for too long", self.peer));
     }
 
-    /// Ends the session if an incoming call has taken longer than its limit.
+    /// Ends the session if an incoming call has taken longer than the time limit of a call.
     pub fn end_if_late(&self, now: Duration) {
         let limit = self.limits.call_seconds;
         if limit == 0 {
@@ -106,8 +108,9 @@ impl Endpoint {
         }
     }
 
-    /// Applies all time limits, for event loops, which call this about once per second. `now` is the time since any fixed origin.
-    /// The output then contains a `Ping` if a client waits for a result and has received nothing for 5 seconds.
+    /// Applies all time limits. Event loops call this method about once per second. `now` is the
+    /// time since any fixed origin. The output then contains a `Ping` if a client waits for a
+    /// result and has received nothing for 5 seconds.
     ///
     /// # Errors
     /// Returns the error that ended the session: a limit was exceeded, now or before.

@@ -12,7 +12,8 @@ use crate::guard::Nested;
 /// Signature of a native hook, which takes one `TVMFFIAny` and returns another.
 type Native = unsafe extern "C" fn(value: TVMFFIAny) -> TVMFFIAny;
 
-/// Returns the hook that a type has registered under `name`.
+/// Returns the hook that a type has itself registered under `name`, or `None` if the type has
+/// registered no hook under this name.
 pub(super) fn of(info: TypeInfo, name: &str) -> Option<Hook> {
     Hook::from_value(&info.attribute(name)?.as_view())
 }

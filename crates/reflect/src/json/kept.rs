@@ -55,7 +55,7 @@ pub(super) struct KeptField {
     pub(super) value: Any,
 }
 
-/// Unknown fields of one loaded object, which are saved again with it.
+/// Unknown fields of one loaded object, which are saved again together with the object.
 #[derive(anyfn::Object)]
 #[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct ExtraFields {
@@ -66,7 +66,8 @@ pub(super) struct ExtraFields {
 
 /// Unknown fields of loaded objects, by the address of the object.
 static KEPT: Shared = Shared::new();
-/// Number of entries in `KEPT` after the most recent removal of the entries of dead objects.
+/// Number of entries in `KEPT` after the most recent removal of the entries of objects that no
+/// longer exist.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Stores `fields`, the unknown fields of `object`, until the object is destroyed.
@@ -92,7 +93,7 @@ pub(super) fn sweep() {
     LIVE.store(kept.len(), Ordering::Relaxed);
 }
 
-/// Returns the unknown fields that were stored for a loaded object.
+/// Returns the unknown fields that were stored for a loaded object, or `None` if none were stored.
 pub(super) fn kept(object: &ObjectRef) -> Option<Ref<ExtraFields>> {
     let kept = KEPT.get()?;
     let entry = kept.get_any(object.as_handle().addr()).ok()??;
@@ -140,8 +141,8 @@ pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     None
 }
 
-/// Returns the current name of the field that was formerly called `name`; `None` if no renaming is recorded
-/// for the type.
+/// Returns the current name of the field that was formerly called `name`, or `None` if no renaming
+/// of this field is recorded for the type or its ancestors.
 pub(super) fn field_of(info: TypeInfo, name: &str) -> Option<StdString> {
     let aliases = FIELDS.get()?;
     let mut found: Option<StdString> = None;

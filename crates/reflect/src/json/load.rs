@@ -32,8 +32,8 @@ struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Types of the inline values of fields, by field name in the file. Such a field contains the value
-    /// itself instead of the index of a node.
+    /// Types of the inline fields, by field name in the file. An inline field contains its value
+    /// instead of the index of a node.
     told: DeclaredTypes<'t>,
     /// Names in the file that no field of the type has. Each is a former name of a field, or the name of an
     /// unknown field.
@@ -52,29 +52,31 @@ struct LoadedField {
     field: Field,
     /// Type of the field's values if the file stores them inline; `None` if the file stores them in nodes.
     inline: Option<Inline>,
-    /// True if the field may be set after other values refer to the object, as a cycle requires.
+    /// True if the field is writable, so that it can be set after other values already refer to the
+    /// object. Cycles require this.
     late: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// Former name of a field: index of the field, and type of its values if the file stores them inline.
+    /// Former name of a field. Contains the index of the field, and the type of its values if the
+    /// file stores them inline.
     Alias(usize, Option<Inline>),
     /// Name that no field of the type has or had.
     Unknown,
 }
 
-/// Information that the writer of a file stored under the key `anyfn` of its metadata: format version, and
-/// fields with inline values.
+/// Fields with inline values, as the writer of a file listed them under the key `anyfn` of the
+/// file's metadata.
 struct Tag {
     /// Token of the JSON object that lists the fields with inline values, by type key and field name.
     inline: Option<At>,
-    /// Token of the JSON object that lists the inline unknown fields of a node, by node index. The writer's
-    /// definition of the type did not have these fields either.
+    /// For each node index, the token of the JSON object that lists the node's inline unknown
+    /// fields. These are fields that the type did not have in the writer's process either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
-/// Loads the graph in a parsed JSON file and returns its root.
+/// Loads the graph from a parsed JSON file and returns the root of the graph.
 ///
 /// # Errors
 /// Returns `ValueError` if the JSON is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
@@ -114,8 +116,8 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the information that the writer of a file stored under the key `anyfn` of its metadata; returns
-/// `None` if the file has no such key.
+/// Reads the entry `anyfn` of a file's metadata and checks its format version. Returns `None` if
+/// the file has no such entry.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == TokenKind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == TokenKind::Object);
@@ -143,14 +145,15 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Step in which the loader creates a value. A value on a cycle is created in two steps, all other values in
-/// one.
+/// Step in which the loader creates a value. The first pass over the file creates each value in one
+/// step. The second pass, which supports cycles, creates each value in two steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
     /// First of two steps in creating a value: creates it with the content that cannot be set later.
     First,
-    /// Second of two steps in creating a value: completes it after other values refer to it.
+    /// Second of two steps in creating a value: sets the remaining content. Other values may
+    /// already refer to the value.
     Second,
 }
 
@@ -176,7 +179,7 @@ struct Loader<'t> {
     made: Vec<Any>,
     ready: Vec<bool>,
     plans: Vec<Plan<'t>>,
-    /// Index in `plans` of the information about each type, by the type key in the file.
+    /// For each type key in the file, the index of the type's plan in `plans`.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
     /// Tokens of the field values of the object that is being created.
     places: FieldPositions,
@@ -215,7 +218,8 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
-    /// Creates the values of the nodes on which `root` depends, in order of their dependencies.
+    /// Creates the values of the node `root` and of all nodes on which it depends. The values on
+    /// which a node depends are created first.
     fn needed(&mut self, root: usize) -> Result<()> {
         let mut entered = alloc::vec![false; self.nodes.len()];
         let (mut stack, mut later) = (alloc::vec![(root, self.nodes[root] as At)], Vec::new());
@@ -325,8 +329,8 @@ impl<'t> Loader<'t> {
         Ok(Node { index, at, plan, data })
     }
 
-    /// Collects the information for loading nodes of the type whose key is the token at `at`. Returns its
-    /// index in `plans`.
+    /// Creates the plan for loading nodes of the type whose key is the token at `at`. Returns the
+    /// index of the plan in `plans`.
     #[cold]
     fn plan(&mut self, at: At) -> Result<usize> {
         let tape = self.tape;
@@ -387,8 +391,9 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Replaces the content of `out` by those references of a node that the step `part` needs. Each reference
-    /// consists of the index of the node that is referred to, and the token that contains this index.
+    /// Clears `out` and fills it with the references from a node to other nodes that the step
+    /// `part` needs. Each reference consists of the index of the other node, and the token that
+    /// contains this index.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();
@@ -532,7 +537,8 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// Creates a List or Dict with its elements, creates it empty, or fills it, depending on `part`.
+    /// Depending on `part`, creates a List or Dict with its elements, creates an empty one, or
+    /// fills an existing one.
     fn mutable(&self, node: Node, part: Part, builtin: Builtin) -> Result<Any> {
         if part == Part::First {
             return if builtin == Builtin::List {

@@ -36,7 +36,8 @@ use alloc::vec::Vec;
 use anyfn::abi::kTVMFFIMap;
 use anyfn::{Any, Error, Map, Result, String, register};
 
-/// Version number of the written file format. Files of this and all earlier versions can be loaded.
+/// Version number of the file format in which graphs are saved. Files of this and all earlier
+/// versions can be loaded.
 const FORMAT: i64 = 1;
 
 /// Options for saving a graph.
@@ -45,12 +46,12 @@ const FORMAT: i64 = 1;
 pub struct SaveOptions {
     /// Map from strings to JSON values that is saved together with the graph.
     pub metadata: Option<Any>,
-    /// True if a record is added to the metadata under the key `anyfn`: format, version of anyfn, and the fields
-    /// whose values are stored inline. Without this record, a reader may drop a saved field if its own definition of
-    /// the type lacks the field.
+    /// True if a record is added to the metadata under the key `anyfn`: format, version of anyfn,
+    /// and the fields whose values are stored inline. Without this record, a reader whose
+    /// definition of a type lacks a saved field may drop the field.
     pub tag: bool,
-    /// True if a value may contain itself, directly or indirectly. If false, a cycle is an error, because
-    /// some readers reject such files.
+    /// True if cycles are permitted, that is, values that contain themselves directly or
+    /// indirectly. If false, a cycle is an error. Some readers reject files with cycles.
     pub cycles: bool,
 }
 
@@ -60,7 +61,7 @@ impl Default for SaveOptions {
     }
 }
 
-/// Treatment of unknown fields, that is, of fields in a file that the type of the object does not have.
+/// Treatment of unknown fields, that is, of fields in a file that the object's type does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFields {
     /// The unknown field is stored beside the object's own fields, and saved again with the object.
@@ -87,8 +88,9 @@ impl UnknownFields {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// Treatment of fields in the file that a type does not have. A type can request a stricter treatment by its
-    /// attribute `__json_unknown_fields__`: `"drop"` or `"error"`.
+    /// Treatment of unknown fields, that is, of fields in the file that the object's type does not
+    /// have. A type can request a stricter treatment by setting its attribute
+    /// `__json_unknown_fields__` to `"drop"` or `"error"`.
     pub unknown_fields: UnknownFields,
 }
 

@@ -1,4 +1,4 @@
-//! JSON parser, which converts a string to a flat list of tokens (a tape).
+//! JSON parser, which converts a string into a flat list of tokens (a tape).
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,8 +7,8 @@ use anyfn::{Error, Result};
 
 use super::tape::{Tape, Token, TokenKind, pack, position};
 
-/// Parses a JSON string to a flat list of tokens. The numbers NaN, Infinity and -Infinity are accepted,
-/// because the writer produces them as well.
+/// Parses a JSON string into a flat list of tokens. The numbers NaN, Infinity and -Infinity are
+/// accepted, because the writer produces them as well.
 ///
 /// # Errors
 /// Returns `ValueError` with line and column if the input is not JSON.
@@ -315,7 +315,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses the four hexadecimal digits of a `\u` escape.
+    /// Parses the four hexadecimal digits of a `\u` escape. `at` is the offset that an error
+    /// reports.
     fn hex(&mut self, at: usize) -> Result<u32, Fault> {
         let fault = ("Invalid \\uXXXX escape", at);
         let digits = self.text.get(self.at..self.at + 4).ok_or(fault)?;

@@ -92,7 +92,7 @@ struct SavedNode {
 
 const ACTIVE: u32 = u32::MAX;
 
-/// Value on the stack whose children are being saved.
+/// Stack frame for a value whose children are being saved.
 struct Open {
     entry: u32,
     /// Index in `Saver::slots` of the value's first child.
@@ -186,8 +186,8 @@ struct Saver<'s, S> {
     /// Hash table of indices into `Saved::entries`, by the hash of the value.
     table: HashTable<u32>,
     nodes: u32,
-    /// Nodes of the children saved so far, for all values on the stack. An element is a node index, or an
-    /// index in `Saved::entries` with the flag [`PENDING`].
+    /// For all values on the stack, the nodes of the children that have been saved so far. An
+    /// element is a node index, or an index in `Saved::entries` with the flag [`PENDING`].
     slots: Vec<u32>,
     open: Vec<Open>,
     plans: Vec<Plan>,
@@ -278,8 +278,9 @@ impl<S: Sink> Saver<'_, S> {
         Ok(hasher.finish())
     }
 
-    /// Returns the node index of a value if it is already saved or has no children. Otherwise pushes the
-    /// value on the stack and returns `None`; its children are saved first.
+    /// Returns the node index of a value if the value is already saved or has no children.
+    /// Otherwise pushes the value on the stack, so that its children are saved first, and returns
+    /// `None`.
     fn visit(&mut self, value: Any) -> Result<Option<u32>> {
         let hash = self.hash(&value)?;
         let entries = &self.saved.entries;
@@ -476,7 +477,8 @@ impl<S: Sink> Saver<'_, S> {
         Ok(node)
     }
 
-    /// Appends to the message of an error the path from the root to the value at which it occurred.
+    /// Appends to an error's message the path from the root to the value at which the error
+    /// occurred.
     #[cold]
     fn located(&self, error: Error) -> Error {
         /// Number of steps that an error message shows at each end of a long path.
@@ -515,7 +517,8 @@ impl<S: Sink> Saver<'_, S> {
     }
 }
 
-/// Returns the next child of a value that is saved as a node; `None` if no child is left.
+/// Returns the next child of a value, without the children that are stored inline; `None` if no
+/// child is left.
 fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     match &top.content {
         Content::Items { items, .. } => {

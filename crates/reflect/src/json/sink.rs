@@ -58,13 +58,13 @@ pub(super) trait Sink {
 /// Output that writes a JSON string.
 pub(super) struct Text {
     out: Vec<u8>,
-    /// Offsets in the output at which the number of a node is inserted later, each with the index of that node in
-    /// `Saved::entries`.
+    /// Offsets in the output at which node indices are inserted later, each with the index of the
+    /// node in `Saved::entries`.
     pending: Vec<(usize, u32)>,
 }
 
-/// Number of bytes reserved for the beginning of the JSON string, which contains the index of the root node.
-/// The index is known only at the end.
+/// Number of bytes reserved at the beginning of the JSON string for the part that contains the
+/// index of the root node. The index is known only at the end.
 const HEAD: usize = 48;
 /// Number of bytes reserved for a node index that is not known yet.
 const WIDTH: usize = 10;
@@ -250,7 +250,8 @@ impl Sink for Text {
 /// Output that builds a JSON value from Maps and Arrays.
 pub(super) struct Value {
     nodes: ArrayBuilder,
-    /// Key-value pairs of the current node. The pairs of its data are in `fields`.
+    /// Key-value pairs of the current node. If its data consist of the fields of an object, these
+    /// are collected in `fields`.
     node: Vec<(Any, Any)>,
     fields: Vec<(Any, Any)>,
     /// Name of the field whose value is written next, or `None` if the next value is the data of the node.

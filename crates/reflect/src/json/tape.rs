@@ -106,20 +106,22 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns an iterator over the elements of the array at `at`.
+    /// Returns an iterator over the elements of the array at `at`. The iterator is empty for other
+    /// values.
     pub(super) fn items(&self, at: At) -> Items<'_> {
         let is_array = self.kind(at) == TokenKind::Array;
         Items { tape: self, next: at + 1, left: if is_array { self.len(at) } else { 0 } }
     }
 
-    /// Returns an iterator over the keys and values of the object at `at`.
+    /// Returns an iterator over the keys and values of the object at `at`. The iterator is empty
+    /// for other values.
     pub(super) fn pairs(&self, at: At) -> Pairs<'_> {
         let is_object = self.kind(at) == TokenKind::Object;
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
-    /// Returns the index of the value of `key` in the object at `at`. If the key occurs several times,
-    /// returns the last occurrence.
+    /// Returns the index of the value of `key` in the object at `at`; `None` if the key is missing.
+    /// If the key occurs several times, returns the last occurrence.
     pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
         self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
     }
@@ -139,7 +141,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Converts the token at `at`, which is not an array or object, to an ABI value.
+    /// Converts the token at `at` to an [`Any`]. The token must not be an array or object.
     fn leaf(&self, at: At) -> Result<Any> {
         let Token { kind, data, .. } = self.tokens[at];
         match kind {
@@ -153,7 +155,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Converts the JSON value at `at` to an ABI value: arrays become Arrays, objects become Maps.
+    /// Converts the JSON value at `at` to an [`Any`]: arrays become Arrays, objects become Maps.
     pub(super) fn to_any(&self, at: At) -> Result<Any> {
         struct Open {
             is_object: bool,

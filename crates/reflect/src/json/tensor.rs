@@ -1,4 +1,5 @@
-//! Saved form of tensors: the bytes of the elements in row-major order, little-endian as in memory.
+//! Saved form of tensors: the bytes of the elements in row-major order, each element with the
+//! little-endian byte order that it has in memory.
 
 use alloc::vec::Vec;
 

@@ -61,15 +61,18 @@ struct Open {
 /// element, key and value.
 trait Visitor {
     fn leaf(&mut self, value: &Any) -> Result<()>;
-    /// Prepares for an element, key or value. It is called before each of them.
+    /// Prepares the output for the next element, key or value of a container. Called before each of
+    /// them.
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
-    /// Returns an error if the output exceeds a size limit. It is called at intervals, not for each value.
+    /// Returns an error if the output exceeds a size limit. Called at intervals, not for each
+    /// value.
     fn check(&self) -> Result<()>;
 }
 
-/// Traverses a JSON value without recursion and calls `visitor` for each container, element, key and value.
+/// Traverses a JSON value without recursion and calls methods of `visitor` for each container,
+/// element, key and value.
 ///
 /// # Errors
 /// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and if a limit of the
@@ -202,13 +205,15 @@ impl Visitor for Writer<'_> {
     }
 }
 
-/// Writes a value as JSON: on one line if `indent` is 0, otherwise on several lines.
+/// Writes a value as JSON: on one line if `indent` is 0, otherwise on several lines, indented by
+/// `indent` spaces for each level of nesting.
 ///
 /// # Errors
 /// Returns `ValueError` for values that JSON cannot represent, keys that are not strings, a List or Dict that contains
 /// itself, an indent of more than 64, and output of more than 1 GiB.
 pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
-    /// Maximum indent in spaces. The output grows with the indent times the nesting depth.
+    /// Maximum indent of a nesting level, in spaces. The bound is needed because the output grows
+    /// with the product of the indent and the nesting depth.
     const WIDEST: i64 = 64;
     if indent > WIDEST {
         anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
@@ -216,7 +221,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
     walk(value, &mut Writer { out, indent })
 }
 
-/// Visitor that converts a JSON value to a flat list of tokens (a tape).
+/// Visitor that converts a JSON value into a flat list of tokens (a tape).
 struct Taper {
     tape: Tape<'static>,
     open: Vec<At>,
@@ -266,7 +271,7 @@ impl Visitor for Taper {
     }
 }
 
-/// Converts a JSON value to a flat list of tokens (a tape).
+/// Converts a JSON value into a flat list of tokens (a tape).
 ///
 /// # Errors
 /// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and for a value that

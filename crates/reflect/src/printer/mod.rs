@@ -25,7 +25,7 @@ use crate::value::{self, Node, is_watched};
 
 static REPR: Column = Column::new("__ffi_repr__");
 
-/// Default limit on the length of the output, in bytes. The rest is omitted.
+/// Default maximum length of the output, in bytes. The rest is shown as `...`.
 const LENGTH_MAX: usize = 1 << 28;
 
 /// Length of the output in bytes beyond which an object that was already printed is shown as `...`. This
@@ -51,8 +51,9 @@ impl Default for Limits {
     }
 }
 
-/// Formats a value as a string, such as `my.Pair(a=1, b="x")`. A value that contains itself is shown as `...`
-/// inside itself, and so are repeated values once the string is longer than 1 MiB.
+/// Formats a value as a string, such as `my.Pair(a=1, b="x")`. If a value contains itself, the
+/// inner occurrence is shown as `...`. Once the string is longer than 1 MiB, repeated occurrences
+/// of an object are also shown as `...`.
 ///
 /// # Errors
 /// Returns the error of a hook `__ffi_repr__` or of a getter; `RecursionError` if hooks are nested too deeply; the
@@ -92,8 +93,8 @@ enum Progress {
     Nothing,
     /// The object is being printed.
     Open,
-    /// The object has been printed. Contains the index in `Printer::pieces` of the output string with its
-    /// text, and the offsets of the beginning and end of the text.
+    /// The object has been printed. Contains the location of its text: the index of the output
+    /// string in `Printer::pieces`, and the offsets of the beginning and end of the text.
     Done(u32, usize, usize),
 }
 
@@ -302,8 +303,8 @@ impl Printer {
         }
     }
 
-    /// Prints a special name for the object at `address` if it is one of the two sentinel objects. Returns
-    /// false otherwise.
+    /// If the object at `address` is one of the two sentinel objects, prints its special name and
+    /// returns true. Otherwise returns false.
     #[cold]
     fn sentinel(&mut self, address: usize) -> Result<bool> {
         let names = [("ffi.GetInvalidObject", "<MISSING>"), ("ffi.GetKwargsObject", "<KWARGS>")];
@@ -424,7 +425,8 @@ impl Printer {
     }
 }
 
-/// Calls a `__ffi_repr__` hook with an object and a callback that formats its children.
+/// Calls a `__ffi_repr__` or `__ffi_hash__` hook with an object and a callback that formats or
+/// hashes the object's children.
 pub(crate) fn call(hook: &Hook, object: &ObjectRef, callback: &PackedFunc) -> Result<Any> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle, *const TVMFFIObjectHandle) -> TVMFFIAny;
     match hook {

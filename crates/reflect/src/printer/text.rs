@@ -140,8 +140,8 @@ fn hex(text: &mut String, byte: u8) -> usize {
     1
 }
 
-/// Writes the escape byte 0x1b at the beginning of `rest` or, if a terminal sequence such as `\x1b[31m`
-/// begins there, the whole sequence. Returns the number of bytes read.
+/// Writes the terminal control sequence, such as `\x1b[31m`, with which `rest` begins. If `rest`
+/// begins with a lone escape byte 0x1b, writes only this byte. Returns the number of bytes read.
 fn colour(text: &mut String, rest: &[u8]) -> usize {
     if rest.get(1) == Some(&b'[') {
         let inner = rest[2..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();

@@ -22,10 +22,11 @@ use crate::value::{self, HeldObject, Mapping, is_watched};
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Returns true if two values are equal: numbers by value (NaN equals NaN), containers by their elements, Maps and
-/// Dicts by key, tensors in main memory by shape, data type and content, objects by all compared fields. A hook
-/// `__ffi_eq__` or `__ffi_compare__` decides for the objects of its type. Objects without fields are only equal to
-/// themselves.
+/// Returns true if two values are equal. Values of different types, such as 1 and 1.0, are unequal.
+/// Numbers are compared by value (NaN equals NaN), containers by their elements, Maps and Dicts by
+/// key, tensors in main memory by shape, data type and content, and objects by all fields that are
+/// not excluded from comparisons. A hook `__ffi_eq__` or `__ffi_compare__` decides for the objects
+/// of its type. An object without fields is equal only to itself.
 ///
 /// Cycles are equal if nothing on them differs.
 ///
@@ -35,8 +36,8 @@ pub fn recursive_equal(left: &Any, right: &Any) -> Result<bool> {
     Compare::new(false).run(left, right).map(Ordering::is_eq)
 }
 
-/// Returns the order of two values: numbers by value, strings by their bytes, sequences and objects by the first
-/// element or field that differs. None is less than everything else.
+/// Returns the order of two values: numbers by value, strings by their bytes, sequences and objects
+/// by the first element or field that differs. None is less than every other value.
 ///
 /// # Errors
 /// Returns `TypeError` for values without an order: values of different types, NaN, Maps and Dicts, objects without
@@ -77,7 +78,8 @@ enum StepResult {
 }
 
 struct Compare {
-    /// True for an ordered comparison. For a test of equality, every difference is reported as `Greater`.
+    /// True for an ordered comparison; false for a test of equality, in which `Less` and `Greater`
+    /// both mean that the values differ.
     ordered: bool,
     stack: Vec<Frame>,
     plans: Plans,
@@ -184,7 +186,7 @@ impl Compare {
         self.stack.push(Frame { content, next: 0, key });
     }
 
-    /// Begins to compare two Lists, or two Maps or Dicts.
+    /// Begins to compare two Lists, two Maps or two Dicts.
     #[inline(never)]
     fn open_containers(
         &mut self,
@@ -209,7 +211,8 @@ impl Compare {
         if self.ordered { Err(mappings()) } else { Ok(StepResult::Is(Ordering::Greater)) }
     }
 
-    /// Continues with the next children of the topmost pair on the stack.
+    /// Continues the comparison of the topmost pair on the stack with the next children of the two
+    /// values.
     fn advance(&mut self) -> Result<StepResult> {
         let ordered = self.ordered;
         let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Is(Ordering::Equal)) };
@@ -469,8 +472,8 @@ fn integers(left: &Any, right: &Any) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Compares two tensors for equality by shape, data type and content. Two different tensors whose content
-/// cannot be read are unequal.
+/// Compares two tensors for equality by shape, data type and content. Two distinct tensors are
+/// unequal if their content cannot be read, for example because it is not in main memory.
 fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
     let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
     if left.shape() != right.shape() || left.dtype() != right.dtype() {

@@ -22,8 +22,8 @@ static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Returns a hash of a value. [Equal](super::recursive_equal) values have the same hash, also in different
-/// processes.
+/// Returns a hash of a value. [Equal](super::recursive_equal) values without cycles have the same
+/// hash, also in different processes.
 ///
 /// # Errors
 /// Returns `ValueError` for an object whose type has a hook for comparison but none for the hash; the error of a hook
@@ -164,7 +164,8 @@ impl Hash {
         Ok(StepResult::Opened)
     }
 
-    /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
+    /// Hashes the next child of the topmost value on the stack. If the child has children itself,
+    /// pushes the child on the stack instead.
     fn advance(&mut self) -> Result<StepResult> {
         let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Hash(0)) };
         let (value, own) = loop {

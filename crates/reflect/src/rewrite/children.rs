@@ -51,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Converts to an owned value. A borrowed value is cloned.
+    /// Converts this value to an owned value. A borrowed value is cloned.
     #[inline]
     pub(crate) fn into_owned(self) -> Any {
         match self {
@@ -75,7 +75,7 @@ pub(crate) enum Children {
     Paired(Box<(Vec<(Any, Any)>, usize)>),
     /// Fields of an object; contains the index of the next field in the list of walked fields.
     Fields(u32),
-    /// Children that a hook or callback visits itself; the iteration returns none.
+    /// Children that a hook or callback visits itself. The iteration returns no children.
     Chosen,
 }
 
@@ -190,8 +190,8 @@ impl Children {
         next.saturating_sub(1)
     }
 
-    /// Replaces the most recently returned child of `node` if `node` still contains it, and returns the old
-    /// child.
+    /// Replaces the most recently returned child of `node` and returns the old child. Returns
+    /// `None` if `node` no longer contains the child.
     ///
     /// # Safety
     /// `node` must not be shared, and the iteration must have been begun with `in_place`.

@@ -1,4 +1,5 @@
-//! Error locations: when a walk or map fails, it adds the path to the failing value to the error's context.
+//! Locations of errors. The path to the value at which a walk or map fails is stored in the error's
+//! context.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,11 +21,11 @@ use crate::value::same;
 /// Content of an `ffi.VisitErrorContext`, which records where in a graph an error occurred.
 #[repr(C)]
 struct Content {
-    /// Objects on the path from the root to the error, innermost first.
+    /// Objects on the path from the root to the location of the error, innermost first.
     reverse_visit_pattern: List<Any>,
-    /// Context that the error had before its location was added. If this crate created the
-    /// `ffi.VisitErrorContext`, the field is a Map that contains the previous context, if any, and the access
-    /// path under the key `visited`.
+    /// Context of the error before the location was added. If this crate created the
+    /// `ffi.VisitErrorContext`, the field is a Map that contains the previous context, if any, and
+    /// the access path to the location under the key `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 
@@ -144,9 +145,9 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
 pub(crate) struct Described(RefCell<Option<(Error, String)>>);
 
 impl Described {
-    /// Adds to an error's context that it occurred at `value`. `objects` lists the objects on the path to
-    /// `value`, innermost first; `way` lists the values between the root and `value`, each with its plan and
-    /// iteration state.
+    /// Records in an error's context that the error occurred at `value`. `objects` lists the
+    /// objects on the path to `value`, innermost first; `way` lists the values between the root and
+    /// `value`, each with its plan and iteration state.
     #[cold]
     pub(crate) fn add<'f>(
         &self,
@@ -167,8 +168,8 @@ impl Described {
     }
 }
 
-/// Adds a location to an error's context. `objects` lists the objects on the path to the location, innermost
-/// first; `path` is its access path.
+/// Records a location in an error's context. `objects` lists the objects on the path to the
+/// location, innermost first; `path` is the access path to the location.
 #[cold]
 fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     let before = error.context();
@@ -188,7 +189,8 @@ const VISITED: &str = "visited";
 /// Key of a foreign exception, such as a Python exception, in the Map that [`detail`] returns.
 const EXCEPTION: &str = "exception";
 
-/// Returns a Map with `before`, the previous context of an error, and the access path `path`.
+/// Returns a Map that contains the content of `before`, the previous context of an error, and the
+/// access path `path`.
 fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
     let mut detail = Map::<Any, Any>::new();
     match before.map(Map::<Any, Any>::try_from_object) {
@@ -213,8 +215,8 @@ fn content_of(context: &ObjectRef) -> Option<&Content> {
     Some(unsafe { &*content.cast::<Content>() })
 }
 
-/// Returns the objects on the path to an error, innermost first; `None` if `context` is not an
-/// `ffi.VisitErrorContext`.
+/// Returns the objects on the path to an error's location, innermost first; `None` if `context` is
+/// not an `ffi.VisitErrorContext`.
 pub(crate) fn way_of(context: &ObjectRef) -> Option<Vec<Any>> {
     content_of(context).map(|content| content.reverse_visit_pattern.snapshot())
 }
@@ -227,8 +229,8 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
     detail.get_any(VISITED).ok()??.get::<String>().ok()
 }
 
-/// Returns a number that identifies an error. A Python callback converts its exception to a new error object
-/// each time that the exception passes through it, but the number remains the same.
+/// Returns a number that identifies an error. A Python exception becomes a new error object each
+/// time that it passes through a callback, but the number remains the same.
 fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {

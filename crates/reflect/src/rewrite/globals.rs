@@ -27,8 +27,9 @@ entry!(RUNTIME_TYPES: TypeEntry = TypeEntry {
     define: |_again| register_types().map_err(|error| error.to_string()),
 });
 
-/// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in containers.
-/// Walks of other languages read these hooks from the type table.
+/// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of
+/// built-in containers. Walks that are implemented in other languages read these hooks from the
+/// type table.
 fn register_types() -> Result<()> {
     let header = size_of::<TVMFFIObject>();
     // SAFETY: an interrupt has its value behind the header.

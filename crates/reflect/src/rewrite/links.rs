@@ -1,4 +1,5 @@
-//! Callbacks of walks and maps. Each callback accepts the values of one type.
+//! Callbacks of walks and maps. Each callback accepts the values of one type and of its derived
+//! types.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -65,8 +65,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Returns true if the value needs no further processing after its children: it is unchanged, no callback
-    /// accepts it, and dropping its frame releases nothing.
+    /// Returns true if nothing remains to be done for the value after its children: the value is
+    /// unchanged, no callback accepts it, and dropping its frame releases nothing.
     #[inline]
     fn is_done(&self) -> bool {
         self.changes.is_empty()
@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// Work that remains for a value after its children have been mapped.
+/// Work that remains for a value once its children have been mapped.
 struct Rest {
     /// Definition region that the value is in.
     region: Region,
@@ -89,7 +89,7 @@ struct Rest {
     /// True if `Mapping::seen` contains the value. This set contains the values whose children are being
     /// mapped, to detect cycles.
     noted: bool,
-    /// Key under which the result is cached: an object of the graph. `None` if the result is not cached.
+    /// Object of the graph under which the result is cached. `None` if the result is not cached.
     memo: Option<Any>,
     /// Value of `Mapping::generation` at the time at which processing of the value began. The result is
     /// cached only if no variable has been replaced since.
@@ -169,8 +169,8 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or(root))
     }
 
-    /// Maps a graph as [`Mapping::run`] does. The root is taken out of `reference`, an r-value reference, and
-    /// moved back at the end.
+    /// Maps the graph whose root is in the r-value reference `reference`, as [`Mapping::run`] does.
+    /// The root is taken out of the reference and moved back at the end.
     pub(crate) fn run_moved(&self, reference: &AnyView<'_>) -> Result<Any> {
         let moved = Moved::out_of(reference)?;
         let in_place = moved.root.as_object().is_some_and(ObjectRef::is_unique);
@@ -260,7 +260,9 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Stores `new` in the topmost value on the stack, in place of the child that was mapped most recently.
+    /// Replaces the most recently mapped child with `new`. If its parent, the topmost value on the
+    /// stack, is changed in place, the replacement takes effect at once. Otherwise it is recorded
+    /// for the copy of the parent.
     fn put(&self, new: Any, base: usize) -> Result<()> {
         let mut frames = self.frames.borrow_mut();
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -330,7 +332,8 @@ impl<'a> Mapping<'a> {
         self.remap.borrow().get(node, 0).map(|(_, value)| value)
     }
 
-    /// Calls the callback for a value whose children are complete, and caches the result.
+    /// Completes the mapping of a value whose children are complete: calls the callback if it has
+    /// not been called yet, and caches the result.
     fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
         let mut outcome = outcome;
         if rest.call {
@@ -599,9 +602,9 @@ unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: boo
     mutate_by(&mutator, &view, false, in_place)
 }
 
-/// Applies to `value` the map that `mutator` belongs to. Returns a new value, or the marker for an unchanged
-/// value. If `default` is true, the callback for the value itself is not called. If `in_place` is true, the
-/// caller holds the only reference and allows the value to be changed.
+/// Applies to `value` the map that `mutator` belongs to. Returns a new value, or the marker for an
+/// unchanged value. If `default` is true, the callback for `value` itself is not called. `in_place`
+/// is true if the caller holds the only reference to `value` and allows it to be changed.
 pub(crate) fn mutate_by(
     mutator: &ObjectRef,
     value: &AnyView<'_>,

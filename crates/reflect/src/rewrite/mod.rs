@@ -91,13 +91,13 @@ impl Region {
     }
 }
 
-/// Converts a view of an owned value to a reference to the value.
+/// Converts a view to a reference to a value. The view must be a view of an owned value.
 fn as_any<'a>(view: &'a AnyView<'_>) -> &'a Any {
     // SAFETY: both are transparent over the same struct, and walks create views of owned values only.
     unsafe { &*core::ptr::from_ref(view).cast::<Any>() }
 }
 
-/// Decision of a callback on how the walk continues.
+/// Decision of a callback about how the walk continues.
 pub enum Flow {
     /// The walk continues with the children of the value.
     Advance,
@@ -107,7 +107,7 @@ pub enum Flow {
     Stop(Any),
 }
 
-/// Return type of a walk's callback: nothing, a [`Flow`], or a `Result` of either.
+/// Return type of a callback of a walk: `()`, a [`Flow`], or a `Result` of either.
 pub trait IntoFlow {
     /// Converts the return value of a callback to a [`Flow`].
     ///

@@ -19,8 +19,8 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of recorded objects of the error context on the path to this object, excluding this object
-    /// itself; `matched` includes it.
+    /// Number of objects recorded in the error's context that the path to this object passes
+    /// through, not counting this object. `matched` counts this object as well if it is recorded.
     before: usize,
     matched: usize,
     /// Number of paths that had been found before the search entered this object.
@@ -63,8 +63,8 @@ struct Search {
     frames: Vec<Frame>,
     /// Ancestors of the current object on the current path, to detect cycles.
     inside: Seen,
-    /// Objects below which the search found no path, each with the number of recorded objects passed before
-    /// it.
+    /// Objects below which the search found no path, each with the number of recorded objects that
+    /// the path had passed before the object.
     without: Memo,
     found: Vec<Ref<Path>>,
 }

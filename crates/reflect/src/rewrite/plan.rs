@@ -1,4 +1,5 @@
-//! Plans: how a walk processes the values of a type. A plan is created once for each type.
+//! Plans: how a walk or map processes the values of a type. A walk or map creates one plan for each
+//! type that it encounters.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -61,7 +62,7 @@ pub(crate) enum Purpose {
     Mutate,
 }
 
-/// Cache of the [`Plan`] of each type that a walk or map has encountered.
+/// Cache of plans, one for each type that a walk or map has encountered.
 pub(crate) struct Plans {
     purpose: Purpose,
     /// Direct-mapped cache of indices in `list`, by the low bits of the type index. After a miss, `list` is
@@ -85,8 +86,9 @@ impl Plans {
         }
     }
 
-    /// Returns true if values of the type are known to need no processing: they have no children, and no
-    /// callback accepts them.
+    /// Returns true if values of the type are known to need no processing, because they have no
+    /// children and no callback accepts them. A result of false may also mean that this is not
+    /// known yet.
     #[inline]
     pub(crate) fn is_idle(&self, type_index: i32) -> bool {
         self.idle[type_index as usize % NEAR].get() == type_index

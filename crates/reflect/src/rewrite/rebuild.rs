@@ -126,8 +126,8 @@ pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) ->
     unsafe { field.set_unchecked(object, &value.as_view()) }
 }
 
-/// Returns `child`, and true if only `node`, its parent, refers to it. In this case, the returned child is
-/// borrowed from `node`.
+/// Returns `child`, and a flag that is true if only `node`, the child's parent, refers to the
+/// child. If the flag is true, the returned child is borrowed from `node`.
 ///
 /// # Safety
 /// `node` must not be shared, and the child must not be moved or dropped as long as the result is used.

@@ -13,8 +13,8 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Current = unsafe extern "C" fn() -> *mut c_void;
 type Release = unsafe extern "C" fn(stack: *mut c_void);
 
-/// Function `release` of the stack hooks that a frontend registered, or NULL. It is set once, before
-/// `CURRENT`.
+/// Hook `release` that a frontend registered with `anyfn.set_stack_hooks`, or NULL. It is set once,
+/// before `CURRENT`.
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 

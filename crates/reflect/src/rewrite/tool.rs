@@ -42,7 +42,8 @@ struct Head {
 #[repr(C)]
 struct Content {
     head: Head,
-    /// Walk or map that the object belongs to, while a callback or hook runs; otherwise NULL.
+    /// Walk or map that this visitor or mutator belongs to while a callback or hook runs; otherwise
+    /// NULL.
     walk: AtomicPtr<c_void>,
     /// Thread on which the walk or map runs.
     thread: AtomicUsize,
@@ -135,7 +136,8 @@ impl<'a> Tool<'a> {
         ptr::eq(self.head().table, table).then(|| unsafe { &*content.cast::<Content>() })
     }
 
-    /// Returns the walk or map that this visitor or mutator belongs to; `None` if another library created it.
+    /// Returns the walk or map that this visitor or mutator currently belongs to; `None` if another
+    /// library created the visitor or mutator.
     ///
     /// # Errors
     /// Returns `RuntimeError` if no callback of the walk runs, or it runs on another stack.
@@ -193,7 +195,8 @@ impl<'a> Tool<'a> {
         body()
     }
 
-    /// Visits or mutates a value by calling the function for it in the table of this visitor or mutator.
+    /// Visits or mutates a value by calling the corresponding function in the table of this visitor
+    /// or mutator.
     pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
         let table = self.head().table;
         let go = if in_place {
@@ -221,7 +224,8 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// Returns the replacement of a variable that this mutator has recorded.
+    /// Returns the replacement that this mutator has recorded for a variable, or None if none is
+    /// recorded.
     pub(crate) fn remap_get(self, variable: &AnyView<'_>) -> Result<Any> {
         // SAFETY: an object's table lives as long as the object.
         let get = unsafe { (*self.head().table).remap_get };
@@ -240,7 +244,7 @@ impl<'a> Tool<'a> {
         expected(unsafe { Any::from_raw(raw) })
     }
 
-    /// Records the replacement of a variable in this mutator.
+    /// Records a replacement for a variable in this mutator.
     pub(crate) fn remap_set(self, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
         // SAFETY: an object's table lives as long as the object.
         let set = unsafe { (*self.head().table).remap_set };
@@ -265,7 +269,7 @@ pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
     to_native(anyfn::__private::catch(body))
 }
 
-/// Converts the handle of an object, which the caller still owns, to an object reference.
+/// Converts a borrowed object handle to an owned reference to the object.
 ///
 /// # Safety
 /// The handle must belong to an object that is valid for the call.

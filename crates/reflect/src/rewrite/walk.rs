@@ -45,8 +45,8 @@ pub(crate) struct Walk<'a> {
     once: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
-    /// Ancestors of the current value that may be reached again, recorded to detect cycles. If `once` is true,
-    /// all visited objects that may be reached again.
+    /// Ancestors of the current value that may be reached again, recorded to detect cycles. If
+    /// `once` is true, contains instead all visited objects that may be reached again.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
     described: Described,
@@ -318,8 +318,8 @@ impl<'a> Walk<'a> {
         answer_of(self.links.call(link, &value.as_view(), region, None)?)
     }
 
-    /// Adds to an error the location at which it occurred: `value` and the objects on the path to it, from
-    /// frame `base` on.
+    /// Adds to an error the location at which the error occurred: `value` and the objects on the
+    /// path to `value`, from frame `base` on.
     #[cold]
     #[inline(never)]
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
@@ -392,8 +392,8 @@ unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIA
     Any::NONE.into_raw()
 }
 
-/// Visits `value` in the walk that `visitor` belongs to. Returns None, or the interrupt with which a callback
-/// ended the walk. If `default` is true, the callback for the value itself is not called.
+/// Visits `value` in the walk that `visitor` belongs to. Returns None, or the interrupt with which
+/// a callback ended the walk. If `default` is true, the callback for `value` itself is not called.
 pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
     let tool = Tool::of(visitor, ToolKind::Visitor)?;
     match tool.walk(&TABLE)? {

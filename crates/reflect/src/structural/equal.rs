@@ -34,8 +34,8 @@ pub fn structural_equal(left: &Any, right: &Any, options: Options) -> Result<boo
     Equal::new(options, false).run(left.clone(), right.clone(), ROOT)
 }
 
-/// Returns the paths to the first difference between two values, one path in each; `None` if the values are
-/// equal. Both paths are objects of type `ffi.reflection.AccessPath`.
+/// Returns the paths to the first difference between two values, one path for each value; `None` if
+/// the values are equal. Both paths are objects of type `ffi.reflection.AccessPath`.
 ///
 /// # Errors
 /// Returns the errors of [`structural_equal`].
@@ -55,8 +55,9 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
 /// Reference count of a root value to which no other code refers: the caller and this operation hold one
 /// reference each.
 const ROOT: usize = 2;
-/// Reference count of a value that was read from a field or an Array, if no other code refers to the value: its
-/// container and this operation hold one reference each. A value from the snapshot of a List has one more.
+/// Reference count of a value that was read from a field or an Array, if no other code refers to
+/// the value: its container and this operation hold one reference each. The count of a value from
+/// the snapshot of a List is higher by one.
 const READ: usize = 2;
 
 /// Result of one step of a comparison.
@@ -88,8 +89,8 @@ struct Frame {
     content: Content,
     /// Index of the element, key-value pair or field to be compared next.
     next: usize,
-    /// Definition region of the two values being compared. `outer` is the region to which the operation
-    /// returns after them.
+    /// Definition region of the two values being compared. `outer` is the region that becomes
+    /// current again after their comparison.
     region: Region,
     outer: Region,
 }
@@ -100,13 +101,14 @@ pub(super) struct Equal {
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    /// Pairs of objects whose comparison has begun, by their addresses. The value is true while the two
-    /// objects are assumed to be equal.
+    /// Pairs of objects whose comparison has begun, by their addresses. The value of an entry is
+    /// true while the two objects are assumed to be equal.
     met: Table<(usize, usize), bool>,
     /// Pairs of objects in `met`, in order of insertion. They are kept alive, so that addresses are not
     /// reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// Maps the address of a variable or DAG node of the left value to the index in `bound` of its pair.
+    /// For the address of each bound variable or DAG node of the left value, the index of its pair
+    /// in `bound`.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
@@ -166,8 +168,8 @@ impl Equal {
         }
     }
 
-    /// Removes the stack frames from index `base` on. Records their steps if the caller requested the path to
-    /// the difference.
+    /// Removes the stack frames from index `base` on. Records the access path steps of these frames
+    /// if the caller requested the path to the difference.
     fn unwind(&mut self, base: usize) {
         while self.stack.len() > base {
             let Some(frame) = self.stack.pop() else { return };
@@ -205,9 +207,9 @@ impl Equal {
         self.open(HeldObject::owned(left), HeldObject::owned(right), own, outer)
     }
 
-    /// Begins to compare the content of two objects of the same type. `own` is the reference count that each
-    /// object has if no other code refers to it. `outer` is the definition region to which the operation
-    /// returns after the two objects.
+    /// Begins to compare the content of two objects of the same type. `own` is the reference count
+    /// that each object has if no other code refers to it. `outer` is the definition region that
+    /// becomes current again after the comparison of the two objects.
     fn open(&mut self, left: HeldObject, right: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
         match left.type_index() {
             kTVMFFIArray => {
@@ -329,8 +331,9 @@ impl Equal {
         self.bound.push((left.clone(), right.clone()));
     }
 
-    /// Returns the key that corresponds to `key` in the Map or Dict with which the key's container is
-    /// compared: the variable or DAG node bound to `key`, otherwise `key` itself.
+    /// Returns the key under which the value for `key` is found in the other of the two Maps or
+    /// Dicts being compared: the variable or DAG node bound to `key`, or `key` itself if it is not
+    /// bound.
     fn counterpart(
         &self,
         key: &Any,
@@ -343,7 +346,8 @@ impl Equal {
         }
     }
 
-    /// Continues with the next children of the topmost pair on the stack.
+    /// Continues the comparison of the topmost pair on the stack with the next children of the two
+    /// values.
     fn advance(&mut self) -> Result<StepResult> {
         loop {
             let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Equal) };
@@ -486,8 +490,9 @@ impl Equal {
         StepResult::Equal
     }
 
-    /// Looks up the left key at index `at` in the right Map or Dict, and compares the two values. Returns
-    /// `None` if they are equal; the comparison then continues with the next key.
+    /// Looks up the key at index `at` of the left Map or Dict in the right one, and compares the
+    /// values of the key. Returns `None` if these values are equal; the comparison then continues
+    /// with the next key.
     fn pair(&mut self, at: usize) -> Result<Option<StepResult>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(StepResult::Equal));
@@ -573,7 +578,8 @@ impl Equal {
     }
 }
 
-/// Compares two values without children. Returns `None` for objects with children.
+/// Compares two values unless their children must be compared. Returns `None` for two objects of
+/// the same type that may have children.
 #[inline]
 fn leaf(skip_content: bool, left: &Any, right: &Any) -> Result<Option<bool>> {
     let index = left.type_index();
@@ -614,7 +620,8 @@ fn plain_object(skip_content: bool, left: &Any, right: &Any) -> Result<bool> {
     }
 }
 
-/// Calls an `__s_equal__` hook with two objects and a callback that compares their children.
+/// Calls a hook that compares two objects, such as `__s_equal__`, with the objects and a callback
+/// that compares their children.
 pub(crate) fn hook_equal(
     hook: &Hook,
     left: &ObjectRef,

@@ -153,8 +153,9 @@ impl Hash {
         }
     }
 
-    /// Begins to hash the content of an object. `own` is the reference count that the object has if no other
-    /// code refers to it. `outer` is the definition region to which the operation returns after the object.
+    /// Begins to hash the content of an object. `own` is the reference count that the object has if
+    /// no other code refers to it. `outer` is the definition region that becomes current again
+    /// after the object has been hashed.
     fn open(&mut self, object: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -244,8 +245,8 @@ impl Hash {
         Ok(())
     }
 
-    /// Returns a hash of a Map or Dict key, independent of the order of the keys; `None` for an object that
-    /// has not been hashed yet.
+    /// Returns a hash of a Map or Dict key that does not depend on the order of the keys; `None`
+    /// for an object that has not been hashed yet.
     fn key(&self, key: &Any) -> Result<Option<u64>> {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;
@@ -261,7 +262,8 @@ impl Hash {
         }
     }
 
-    /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
+    /// Hashes the next child of the topmost value on the stack. If the child has children itself,
+    /// pushes the child on the stack instead.
     fn advance(&mut self) -> Result<StepResult> {
         let skip = self.skip_tensor_content;
         let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Hash(0)) };

@@ -1,4 +1,4 @@
-//! Map keys that compare structurally: `ffi.StructuralKey`.
+//! Map keys that are compared structurally: `ffi.StructuralKey`.
 
 use core::ffi::c_void;
 use core::mem::offset_of;

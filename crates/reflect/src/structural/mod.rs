@@ -31,8 +31,8 @@ pub(crate) use path::{Path, Step, extend, root as root_path};
 /// Options for comparing and hashing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// True if two different free variables may be considered equal, provided that they correspond throughout
-    /// both values. A free variable of a value is used but not defined in it.
+    /// True if two different free variables may be considered equal, provided that they correspond
+    /// throughout both values. A free variable is a variable that a value uses but does not define.
     pub map_free_vars: bool,
     /// True if tensors with equal shapes and data types are considered equal, regardless of their content.
     pub skip_tensor_content: bool,
@@ -64,8 +64,9 @@ impl Region {
         if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
     }
 
-    /// Returns the definition region for `kind`, the number with which a hook requests it: 1 for a pattern, 2
-    /// for a simple definition, 0 for the current region. A pattern extends to all nested values.
+    /// Returns the definition region that a hook requests by the number `kind`: 1 for a pattern, 2
+    /// for a simple definition, any other number for the current region. In a pattern, which
+    /// extends to all nested values, `kind` is ignored.
     fn asked(self, kind: i64) -> Region {
         match (self, kind) {
             (Region::Pattern, _) | (_, 1) => Region::Pattern,

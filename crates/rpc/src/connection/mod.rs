@@ -1,4 +1,5 @@
-//! Driver of an endpoint over a blocking socket: the threads that wait for its calls.
+//! Session driver over a blocking socket: moves the bytes of an endpoint, on the threads that wait
+//! for results or for incoming calls.
 //!
 //! No thread is dedicated to reading. Of the threads that wait for results, one reads at a time and passes
 //! each message to the thread that waits for it. A call therefore costs one write and one read, and wakes no
@@ -26,7 +27,7 @@ use crate::fork::Owner;
 use crate::polling::Polling;
 use crate::socket::{LOOK, Socket};
 
-/// One end of a session over a socket. Clones are the same end.
+/// One end of a session over a socket. Clones refer to the same end.
 #[derive(Clone)]
 pub struct Connection {
     endpoint: Arc<Endpoint>,
@@ -36,12 +37,12 @@ pub struct Connection {
 /// Socket of a connection, and the state of the threads that use it.
 struct Line {
     socket: Socket,
-    /// Used by the thread that reads.
+    /// State of adaptive polling, used by the thread that reads from the socket.
     polling: Polling,
-    /// Origin of the times that this driver passes to the endpoint.
+    /// Time from which the times that this driver passes to the endpoint are measured.
     origin: Instant,
-    /// Number of worker threads that are running incoming calls, besides the serving thread. Each of them
-    /// decrements it at its end.
+    /// Number of worker threads that are running incoming calls, besides the serving thread. Each
+    /// worker thread decrements the number when it ends.
     workers: Arc<AtomicUsize>,
     /// True while the ticker thread sleeps for a long time and must be woken when a call starts.
     dozing: AtomicBool,
@@ -57,10 +58,10 @@ struct Reading {
     /// Id of the call whose result the reading thread waits for.
     id: u64,
     deadline: Option<Duration>,
-    /// Origin of the deadline.
+    /// Time from which `deadline` is measured.
     origin: Instant,
-    /// Error with which the reading thread will stop waiting. It is recorded while the thread decodes a
-    /// message for another call.
+    /// Error, due to a signal or the deadline, with which the reading thread will stop waiting. It
+    /// is recorded while the thread decodes a message for another call.
     given_up: Cell<Option<Error>>,
 }
 
@@ -109,8 +110,9 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
 }
 
 impl Connection {
-    /// Creates one end of a session whose ends have greeted each other over `socket`. If the peer is a child process, its end is
-    /// described in the error of a broken connection.
+    /// Creates one end of a session over `socket`, after both ends have greeted each other. If the
+    /// peer is a child process, the error for a broken connection describes how the process has
+    /// ended.
     pub(crate) fn new(socket: Socket, opened: Opened, child: Option<Arc<ChildProcess>>) -> Connection {
         let line = Arc::new(Line {
             socket,
@@ -135,7 +137,8 @@ impl Connection {
         self.endpoint.ended()
     }
 
-    /// Returns true if this process was forked from the process that has opened the session, to which the session belongs.
+    /// Returns true if this process is a fork of the process that opened the session. The session
+    /// belongs only to the process that opened it.
     pub(crate) fn is_inherited(&self) -> bool {
         !self.line.owner.is_here()
     }
@@ -173,8 +176,8 @@ impl Driver for Line {
         }
     }
 
-    /// Waits for the result of the call `id`. If `id` is [`ROOT`](anyfn_protocol::endpoint::ROOT), runs incoming calls until the
-    /// session ends.
+    /// Waits for the result of the outgoing call `id`. If `id` is
+    /// [`ROOT`](anyfn_protocol::endpoint::ROOT), runs incoming calls until the session ends.
     fn wait(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -269,7 +272,7 @@ fn given_up(origin: Instant, deadline: Option<Duration>) -> Option<Error> {
     check_signals().err()
 }
 
-/// Returns the error of a process that uses a session which it has inherited.
+/// Returns the error for using a session in a process that has inherited it by a fork.
 #[cold]
 fn inherited(endpoint: &Endpoint) -> Error {
     let peer = endpoint.peer();
@@ -296,8 +299,8 @@ fn text_of(error: &io::Error) -> String {
 }
 
 impl Line {
-    /// Converts an error of the socket to the error that ends the session. It describes how a child process has ended, or names the
-    /// log of the server.
+    /// Converts a socket error to the error that ends the session. The message describes how a
+    /// child process has ended, or refers to the log of the server.
     #[cold]
     fn failed(&self, endpoint: &Endpoint, error: &io::Error) -> Error {
         let is_of_server = self.child.is_none() && !endpoint.is_server() && is_closed(error);

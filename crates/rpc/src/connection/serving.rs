@@ -5,7 +5,8 @@ use anyfn_protocol::endpoint::ROOT;
 use super::*;
 
 impl Connection {
-    /// Serves calls on this thread until the session ends. Returns the error that ended it.
+    /// Serves calls on this thread until the session ends. Returns the error that ended the
+    /// session.
     pub fn serve(&self) -> Error {
         self.endpoint.table().serve();
         let (line, endpoint) = (self.line.clone(), self.endpoint.clone());
@@ -22,9 +23,9 @@ impl Connection {
         why
     }
 
-    /// Returns true if the session has ended. First ends it if a call has taken longer than the policy
-    /// allows. The session process polls this function and exits if a call still runs afterwards, because
-    /// code that does not return cannot be stopped otherwise.
+    /// Returns true if the session has ended. First ends the session if a call has taken longer
+    /// than the policy allows. The session process polls this function and exits if a call still
+    /// runs afterwards, because code that does not return cannot be stopped otherwise.
     pub(crate) fn is_over(&self) -> bool {
         self.endpoint.end_if_late(self.line.origin.elapsed());
         self.ended().is_some()
@@ -32,8 +33,8 @@ impl Connection {
 }
 
 impl Line {
-    /// Main function of the ticker thread, which assists the serving thread: it checks time limits, and reads
-    /// from the socket while the serving thread runs a long call.
+    /// Main function of the ticker thread, which assists the serving thread. It checks time limits,
+    /// and reads from the socket while the serving thread runs a long call.
     fn tick(&self, endpoint: &Arc<Endpoint>) {
         // Call of the serving thread at the previous check.
         let mut seen = 0;

@@ -26,7 +26,8 @@ fn session(key: Option<&Key>) -> (Connection, Connection) {
     })
 }
 
-/// Returns the numbers of successful reads and of writes on the sockets of both ends.
+/// Returns the number of successful reads and the number of writes on the socket of the client, and
+/// then the same numbers for the server.
 fn counts(sides: &(Connection, Connection)) -> [u64; 4] {
     let [a, b] =
         [&sides.0, &sides.1].map(|side| side.line.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
@@ -75,7 +76,8 @@ fn a_result_that_nobody_takes_is_given_back() {
     assert_eq!(outcome((&client, &server), id).1, [1]);
 }
 
-/// Lets the client dispatch a message as if it had received it. `interrupt` is the state of the thread that reads.
+/// Makes the client dispatch a message as if the message had arrived from the peer. `interrupt` is
+/// the state of the thread that reads.
 fn dispatch(client: &Connection, kind: FrameKind, id: u64, payload: &[u8], interrupt: Option<&dyn Interrupt>) {
     let mut bytes = Vec::new();
     write_message(kind, id, payload, |header, part| {
@@ -138,8 +140,9 @@ fn functions(count: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the outcome of the call `id`, if available, and the handles that the client has released, in order. They arrive at
-/// `server`, which nobody serves.
+/// Returns the outcome of the call `id`, if available, and the handles that the client has
+/// released, in ascending order. The handles are read from the socket of `server`, from which no
+/// other code reads.
 fn outcome((client, server): (&Connection, &Connection), id: u64) -> (Option<Result<Any>>, Vec<u64>) {
     let outcome = match client.endpoint().table().step(id, None) {
         Step::Done(outcome) => Some(outcome),
@@ -166,7 +169,8 @@ fn outcome((client, server): (&Connection, &Connection), id: u64) -> (Option<Res
     }
 }
 
-/// Number of handles in a result; fewer than are released immediately.
+/// Number of handles in a result. So few releases are not sent immediately, but with the next
+/// message.
 const COUNT: u64 = 63;
 
 #[test]

@@ -8,8 +8,8 @@ use super::*;
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 impl Line {
-    /// Reads from the socket once and dispatches all complete messages. Returns false if nothing has arrived.
-    /// The caller must have set `Table::reading`.
+    /// Reads from the socket once and dispatches all complete messages. Returns false if no bytes
+    /// have arrived. The caller must have set `Table::reading`.
     pub(super) fn read(&self, endpoint: &Arc<Endpoint>, reading: Option<&Reading>) -> Result<bool> {
         let interrupt = reading.map(|reading| reading as &dyn Interrupt);
         let mut input = endpoint.input();
@@ -77,8 +77,9 @@ impl Line {
         Ok(())
     }
 
-    /// Waits briefly until the peer accepts bytes, and reads from the socket in the meantime, since the peer
-    /// may be blocked until this end reads. `full` is the time at which the peer stopped accepting bytes.
+    /// Waits for a short time until the peer accepts bytes. Reads from the socket in the meantime,
+    /// because the peer may be blocked until this end reads. `full` is the time at which the peer
+    /// stopped accepting bytes.
     fn make_room(&self, endpoint: &Endpoint, full: Instant) -> Result<()> {
         if let Some(error) = endpoint.ended() {
             return Err(error);

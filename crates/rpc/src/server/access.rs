@@ -25,11 +25,11 @@ pub enum Access {
 
 /// Decision about a client that has sent the name of its key, or that has no key.
 pub(crate) enum Answer {
-    /// The client has these permissions and limits, provided that it proves its knowledge of the secret. If
-    /// there is no secret, the client need not prove anything.
+    /// The client has these permissions and limits, provided that it proves that it knows the
+    /// secret. If there is no secret, the client need not prove anything.
     Grant(Grant),
-    /// The key does not exist. The client must prove that it knows this random secret, which is impossible.
-    /// It therefore cannot distinguish a wrong name from a wrong secret.
+    /// The key does not exist. The client must prove that it knows this random secret, which is
+    /// impossible. The client therefore cannot distinguish a wrong name from a wrong secret.
     Unknown(Secret),
     /// The client is refused for this reason.
     Refuse(Refusal),
@@ -76,8 +76,8 @@ impl Keyring {
         Ok(Keyring { kind })
     }
 
-    /// Reads the key file again if it has changed, and returns true in that case. If the new content is
-    /// invalid, the old keys stay in use.
+    /// Reads the key file again if the file has changed, and returns true in that case. If the new
+    /// content is invalid, the old keys stay in use.
     ///
     /// # Errors
     /// Returns the error of [`Keys::read`], once for each change.
@@ -113,8 +113,8 @@ impl Keyring {
         }
     }
 
-    /// Returns true if the key called `key` still exists with the same secret, so that a session with this
-    /// key may continue.
+    /// Returns true if a session with the key called `key` may continue: the key still exists and
+    /// has the same secret, or the client has no key.
     pub(crate) fn still_grants(&self, key: Option<&str>, secret: Option<&Secret>) -> bool {
         match (&self.kind, key) {
             (KeySource::Keys(keys) | KeySource::File { keys, .. }, Some(key)) => {
@@ -132,8 +132,8 @@ impl Keyring {
         }
     }
 
-    /// Returns, for each resource limit of a process, the maximum over all keys. A session process has these
-    /// limits until its client has named its key.
+    /// Returns the maximum over all keys of each resource limit of a process. These limits apply to
+    /// a session process until its client has sent the name of its key.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {
             KeySource::Open(grant) => grant.limits.clone(),

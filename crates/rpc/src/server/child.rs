@@ -19,8 +19,8 @@ use crate::signals;
 /// Interval at which a session process reports to its listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Number of [`TICK`] intervals that a session process waits for running calls after the end of the session,
-/// before it exits.
+/// Number of [`TICK`] intervals for which a session process waits for running calls after its
+/// session has ended, before the process exits.
 const GRACE: u32 = 2;
 
 /// Interval at which a session process checks, while it waits for admission, that its client is still
@@ -60,8 +60,9 @@ impl Control {
         Control { channel }
     }
 
-    /// Returns true if the listener has started this process only as a trial, without a client. In this case,
-    /// also reports to the listener that the process is able to serve. The process should then exit.
+    /// Returns true if the listener has started this process only as a trial, without a client. In
+    /// this case, also reports to the listener that the process is able to serve clients. The
+    /// process should then exit.
     pub fn is_trial(&self) -> bool {
         std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }
@@ -84,9 +85,10 @@ impl Control {
         }
     }
 
-    /// Reports to the listener that the client has proved possession of its key, and waits until the client is
-    /// admitted. `queued` is called with the client's position in the queue whenever it changes; position 1 is
-    /// the front. `is_gone` is called at intervals and returns true if the client has disconnected.
+    /// Reports to the listener that the client has proved possession of its key or needs no key,
+    /// and waits until the client is admitted. `queued` is called with the client's position in the
+    /// queue whenever the position changes; position 1 is the front. `is_gone` is called at
+    /// intervals and returns true if the client has disconnected.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended, and the error of `queued`.

@@ -23,24 +23,24 @@ pub struct ServerConfig {
     pub worker: Vec<String>,
     /// Environment variables of session processes, in addition to those that they inherit, such as `PATH`.
     pub environment: Vec<(String, String)>,
-    /// True if session processes write to the standard error of the server. Otherwise their output is
-    /// captured until the session begins, and then discarded.
+    /// True if session processes write to the standard error of the server. Otherwise their output
+    /// is captured until they begin to serve their clients, and then discarded.
     pub show_output: bool,
-    /// Maximum number of sessions that are served simultaneously; 1 for a device that cannot be shared.
-    /// Further sessions wait in a queue.
+    /// Maximum number of sessions that are served simultaneously. Use 1 if the sessions need a
+    /// device that cannot be shared. Further sessions wait in a queue.
     pub sessions: usize,
     /// Maximum number of sessions that wait in the queue.
     pub queue: usize,
     /// Time limit for a client to prove possession of its key.
     pub handshake: Duration,
-    /// Maximum number of clients that have a session process but have not proved their key. At the limit, a
-    /// further client waits, or replaces a client that has had at least half a second to prove possession of
-    /// its key.
+    /// Maximum number of clients that have a session process but have not proved possession of
+    /// their key. At the limit, a further client waits, or replaces a client that has had at least
+    /// half a second for its proof.
     pub half_open: usize,
-    /// Time without messages from a session process after which the listener kills it.
+    /// Time without a heartbeat from a session process after which the listener kills the process.
     pub hung: Duration,
-    /// Folder in which the server creates its own folder, which contains a folder for each session. By
-    /// default the system's folder for temporary files.
+    /// Folder in which the server creates its own folder, which contains a folder for each session.
+    /// The default is the system's folder for temporary files.
     pub folder: PathBuf,
     /// Destination of the server's audit log.
     pub log: Log,
@@ -56,8 +56,9 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Creates a default configuration: the server listens on a free port of the loopback address and permits
-    /// nothing. `worker` is the command line of its session processes.
+    /// Creates a default configuration: the server listens on a free port of the loopback address,
+    /// and its clients may only use the device `cpu`. `worker` is the command line of session
+    /// processes.
     pub fn new(worker: Vec<String>) -> ServerConfig {
         ServerConfig {
             host: "127.0.0.1".into(),

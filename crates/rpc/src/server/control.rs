@@ -28,7 +28,7 @@ pub(crate) enum FromSession {
     /// Name of the client's key; `None` for a client without a key. An invalid name is replaced by the empty
     /// string.
     Hello(Option<String>),
-    /// The client has proved possession of its key.
+    /// The client has proved possession of its key, or needs no key.
     Ready,
     /// The session process is alive. It sends this message at regular intervals.
     Alive,

@@ -26,8 +26,8 @@ use crate::signals;
 /// Prefix of the name of each server's folder.
 const PREFIX: &str = "anyfn-server-";
 
-/// Budget for one attempt to remove a folder: maximum number of removed entries, and maximum time. After
-/// that, the next folder has its turn.
+/// Budget for one attempt to remove a folder: maximum number of removed entries, and maximum time.
+/// When the budget is used up, the removal of the next folder continues.
 const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 
 /// Maximum time that a starting server spends on removing the folders of earlier servers.
@@ -43,8 +43,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 pub(crate) struct Folder {
     parent: PathBuf,
     path: PathBuf,
-    /// Descriptor of the server's folder. It holds a lock, which shows other servers that the folder is in
-    /// use.
+    /// Descriptor of the server's folder. The descriptor holds a lock, which shows other servers
+    /// that the folder is in use.
     lock: File,
     remover: Option<Remover>,
 }
@@ -109,7 +109,8 @@ impl Folder {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
 
-    /// Returns the reports that the remover thread has sent since the last call.
+    /// Returns the reports that the remover thread has sent since the previous call of this
+    /// function.
     pub(crate) fn news(&self) -> Vec<Report> {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
@@ -145,8 +146,8 @@ struct Remover {
     reports: mpsc::Receiver<Report>,
     /// Number of folders that have not been removed yet.
     pending: Arc<AtomicUsize>,
-    /// True once the stop order has been sent. The thread then only queues the removal orders that precede
-    /// the stop order, and carries them out after receiving it.
+    /// True once the stop order has been sent. The thread then only queues the removal orders that
+    /// were sent before it, and carries them out after the stop order has arrived.
     stops: Arc<AtomicBool>,
     /// Handle of the remover thread, which returns the paths of the folders that it could not remove.
     thread: JoinHandle<Vec<PathBuf>>,
@@ -195,8 +196,8 @@ impl Remover {
     }
 }
 
-/// Main function of the remover thread: processes orders until it is ordered to stop. Returns the folders
-/// that could not be removed.
+/// Main function of the remover thread: carries out removal orders until the stop order arrives.
+/// Returns the folders that could not be removed.
 fn run(
     orders: &mpsc::Receiver<Order>,
     reports: &mpsc::Sender<Report>,
@@ -339,7 +340,8 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     left
 }
 
-/// Maximum number of names that are read from a folder at a time. It bounds the memory for a large folder.
+/// Maximum number of names that are read from a folder at a time. The maximum bounds the memory
+/// that a large folder requires.
 const NAMES: usize = 4096;
 
 /// Removes a folder and its content, regardless of nesting depth and permissions. Symbolic links are not
@@ -418,7 +420,7 @@ fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Returns a name that does not occur in a folder.
+/// Returns a name that no entry of a folder has.
 fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
     // No name is tried twice, so that later attempts do not repeat the names of earlier ones.
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -442,7 +444,7 @@ fn names(folder: &File) -> io::Result<Vec<CString>> {
     entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
-/// Opens the subfolder `name` and gives its owner full access.
+/// Opens the subfolder `name` and gives the owner of the subfolder full access to it.
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {

@@ -32,8 +32,8 @@ use anyfn_protocol::handshake::{Refused, Server};
 /// old one; see `Listener::drop_silent`.
 const SILENT_MAX: usize = 256;
 
-/// Maximum number of connections that the listener accepts before it handles other events. Also the maximum
-/// number of messages that it reads from one session before that.
+/// Maximum number of connections that the listener accepts before it handles other events. Also the
+/// maximum number of messages that it reads from one session before it handles other events.
 const AT_ONCE: usize = 64;
 
 /// Minimum time that every client has to prove possession of its key, even if other clients are waiting.
@@ -46,8 +46,8 @@ const REST: Duration = Duration::from_millis(100);
 /// Interval at which the listener checks the key file for changes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Time limit for the trial at the start of a server: a session process without a client, which shows that
-/// sessions work.
+/// Time limit for the trial that a server makes at its start. The trial is a session process
+/// without a client, which shows that session processes work.
 const TRIAL: Duration = Duration::from_secs(60);
 
 /// Interval at which the listener reads the reports of the remover thread while folders are being removed.
@@ -65,7 +65,8 @@ const ORPHANS_AT_ONCE: usize = 16;
 /// Maximum time that a stopping server waits for killed processes to end.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// Accepted connection without a session process. Its client has sent nothing, or is waiting for a process.
+/// Accepted connection without a session process. Its client has sent nothing yet, or waits for a
+/// session process to be started.
 struct Silent {
     stream: TcpStream,
     peer: SocketAddr,
@@ -90,7 +91,8 @@ pub(crate) struct Listener {
     takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
-    /// Time until which no connection is accepted and no process is started; `None` outside of such a pause.
+    /// End of the current pause, in which no connection is accepted and no process is started;
+    /// `None` if there is no pause.
     rests_until: Option<Instant>,
     /// Time at which the listener began to stop; `None` while it runs.
     stops: Option<Instant>,
@@ -332,8 +334,8 @@ impl Listener {
         }
     }
 
-    /// Closes one connection without a session process: the oldest connection from the address with the most
-    /// such connections. Returns true if there was one.
+    /// Closes one connection without a session process: the oldest connection from the address that
+    /// has the most such connections. Returns true if such a connection existed.
     fn drop_silent(&mut self) -> bool {
         let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
         place.and_then(|place| self.silent.remove(place)).is_some()
@@ -371,8 +373,9 @@ impl Listener {
         }
     }
 
-    /// Ends one session whose client has not proved possession of its key within [`GRACE`]: the oldest such
-    /// session from the address with the most of them. Returns true if there was one.
+    /// Ends one session whose client has not proved possession of its key within [`GRACE`]. Of
+    /// these sessions, selects the oldest from the address that has the most of them. Returns true
+    /// if such a session existed.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -599,8 +602,8 @@ impl Listener {
         }
     }
 
-    /// Handles the name of a client's key, or `None` for a client without a key. Returns `None` if the reply
-    /// cannot be sent.
+    /// Handles the name of a client's key, or `None` for a client without a key. Returns `None` if
+    /// the reply cannot be sent to the session process.
     fn greet(&mut self, number: u64, key: Option<String>) -> Option<()> {
         self.refresh_keys_now();
         let answer = self.keyring.look_up(key.as_deref());
@@ -637,7 +640,8 @@ impl Listener {
         session.tell(&message).then_some(())
     }
 
-    /// Refuses a client that has proved possession of its key. `why` is sent to the client as the reason.
+    /// Refuses a client that has proved possession of its key or needs no key. `why` is sent to the
+    /// client as the reason.
     fn refuse(&mut self, number: u64, why: &str) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.refused = true;
@@ -646,7 +650,8 @@ impl Listener {
         }
     }
 
-    /// Admits the sessions at the front of the queue, and sends each client that is still waiting its position.
+    /// Admits as many waiting sessions as can be served. Sends each client that still waits its
+    /// position in the queue, unless the position has not changed.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -672,8 +677,8 @@ impl Listener {
         }
     }
 
-    /// Cleans up after a session process has ended: removes its session, its folder and its remaining child
-    /// processes.
+    /// Cleans up after a session process has ended: removes its session and its folder, and kills
+    /// its remaining child processes. Does nothing if the process is still running.
     fn finish(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
         match sys::has_ended(session.pid) {
@@ -742,7 +747,8 @@ impl Listener {
         }
     }
 
-    /// Reads the key file again if it has changed, and ends the sessions whose keys no longer exist.
+    /// Reads the key file again if the file has changed. Then ends the sessions whose keys no
+    /// longer exist or have another secret.
     fn refresh_keys_now(&mut self) {
         self.refreshed = Instant::now();
         match self.keyring.refresh() {

@@ -51,7 +51,8 @@ pub struct Server {
     stop: Arc<OwnedFd>,
     sessions: Arc<Mutex<Vec<SessionInfo>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Process that has started the server. Processes that are forked from it do not have the thread.
+    /// Process that has started the server. Processes that are forked from it do not have the
+    /// server's thread.
     owner: Owner,
 }
 
@@ -104,8 +105,9 @@ impl Server {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all sessions and the server. Returns after their processes have ended and their folders have been
-    /// removed. Repeated calls have no effect, nor do calls in a process that is forked from the one that has started the server.
+    /// Ends all sessions and the server. Returns after their processes have ended and their folders
+    /// have been removed. Repeated calls have no effect, nor do calls in a process that was forked
+    /// from the one that has started the server.
     pub fn stop(&self) {
         if !self.owner.is_here() {
             return;

@@ -1,5 +1,5 @@
-//! Capture of a session process's standard error until its session begins. If the process fails before it can
-//! serve its client, the last captured lines show the reason.
+//! Capture of a session process's standard error until the process begins to serve its client. If
+//! the process fails before that, the last captured lines show the reason.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

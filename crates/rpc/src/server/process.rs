@@ -15,8 +15,8 @@ use crate::given;
 use crate::keys::Key;
 use anyfn_protocol::handshake::Refused;
 
-/// Fallback time limit for a client to prove possession of its key. The listener, which knows the configured
-/// limit, ends the process earlier.
+/// Fallback time limit for a client to prove possession of its key. The listener knows the
+/// configured limit and, if the limit is shorter, ends the process earlier.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
 /// Serves the client that a listener has passed to this process, and returns when the session is over. The

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// Session whose client has proved possession of its key, or needs none.
+/// Session whose client has proved possession of its key, or needs no key.
 #[derive(Debug)]
 struct AcceptedSession {
     session: u64,
@@ -24,8 +24,8 @@ pub(crate) enum Entered {
     Full,
 }
 
-/// Served sessions and waiting sessions. Sessions are admitted in order of arrival, but overtake sessions
-/// whose key has reached its limit.
+/// Served sessions and waiting sessions. Sessions are admitted in order of arrival, except that a
+/// session overtakes earlier sessions whose key has reached its limit.
 #[derive(Debug)]
 pub(crate) struct Queue {
     active_max: usize,
@@ -39,8 +39,9 @@ impl Queue {
         Queue { active_max, waiting_max, active: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// Adds a session to the end of the queue. If the queue is full, the session replaces a session of the
-    /// key with the most waiting sessions, provided that this key has at least two more waiting sessions than
+    /// Adds a session to the end of the queue. If the queue is full and the session cannot be
+    /// admitted immediately, the session replaces the newest waiting session of the key with the
+    /// most waiting sessions, provided that this key has at least two more waiting sessions than
     /// `key`. Otherwise the session is refused.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
         let of_key = |entries: &mut dyn Iterator<Item = &AcceptedSession>| {
@@ -64,8 +65,8 @@ impl Queue {
         entered
     }
 
-    /// Finds the key with the most waiting sessions. Returns the index of its newest waiting session, and the
-    /// number of its waiting sessions.
+    /// Finds the key with the most waiting sessions. Returns the index of the newest of these
+    /// sessions, and their number.
     fn last_of_greediest(&self) -> Option<(usize, usize)> {
         let mut counts: HashMap<&Option<String>, (usize, usize)> = HashMap::new();
         for (at, entry) in self.waiting.iter().enumerate() {
@@ -94,7 +95,7 @@ impl Queue {
         Some(session)
     }
 
-    /// Returns the numbers of the waiting sessions in order, the next one first.
+    /// Returns the numbers of the waiting sessions in the order of the queue, the front first.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
         self.waiting.iter().map(|entry| entry.session)
     }

@@ -25,12 +25,13 @@ use super::sys;
 /// Degree to which the kernel isolates session processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Isolate as far as the kernel supports it, and state the extent in the log.
+    /// Session processes are isolated as far as the kernel supports it. The log states the extent.
     #[default]
     Auto,
-    /// Isolate completely, and return an error if the kernel does not support it.
+    /// Session processes are isolated. The server does not start if the kernel does not support
+    /// Landlock.
     Required,
-    /// Do not isolate session processes.
+    /// Session processes are not isolated.
     Off,
 }
 
@@ -139,7 +140,8 @@ fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::
     rules.add_rule(PathBeneath::new(place, access)).map_err(|error| of_system(&error))
 }
 
-/// Finds the operating system error among the causes of `error`, so that the caller can check its code.
+/// Finds the operating system error among the causes of `error`, so that the caller can check the
+/// error code.
 fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -151,8 +153,8 @@ fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Appends to `granted` all paths in a folder except protected paths and their ancestors. Searches folders
-/// that contain a protected path recursively.
+/// Appends to `granted` the paths of the entries of a folder, except protected paths, ancestors of
+/// protected paths, and symbolic links. Searches the ancestors of protected paths recursively.
 fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX) {
         let path = entry.path();

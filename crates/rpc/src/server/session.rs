@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub(crate) process: OwnedFd,
     /// Channel to the process; `None` once the process has closed it.
     pub(crate) control: Option<OwnedFd>,
-    /// Standard error of the process, captured until its session begins.
+    /// Standard error of the process, captured until the process begins to serve its client.
     pub(crate) output: Output,
     pub(crate) folder: PathBuf,
     pub(crate) state: SessionState,
@@ -68,12 +68,14 @@ pub(crate) struct Session {
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
-    /// Time at which the session entered its current state.
+    /// Time at which the session began to wait in the queue or to be served; before that, the time
+    /// at which the session process was started.
     pub(crate) since: Instant,
-    /// Time of the last message from the session process.
+    /// Time of the last heartbeat from the session process, or of a later change of the session's
+    /// state.
     pub(crate) heard: Instant,
-    /// Queue position that the listener last reported to the client, counted from 0; `None` before the first
-    /// report.
+    /// Position in the queue, counted from 0, that the listener last reported to the client; `None`
+    /// before the first report.
     pub(crate) told: Option<usize>,
     /// Reason why the listener ended the session; `None` if the listener has not ended it.
     pub(crate) ending: Option<&'static str>,
@@ -135,7 +137,8 @@ impl Session {
         self.heard = self.since;
     }
 
-    /// Returns true if the client still has to prove possession of its key.
+    /// Returns true if the handshake with the client is not complete yet, and the listener has not
+    /// ended the session.
     pub(crate) fn is_half_open(&self) -> bool {
         self.ending.is_none() && matches!(self.state, SessionState::Greeting | SessionState::Proving)
     }

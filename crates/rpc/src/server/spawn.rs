@@ -29,8 +29,8 @@ const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY
 /// Environment variable that is set in a process started only as a trial, without a client.
 pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 
-/// Environment variable that is set in a process whose standard error the listener captures until the session
-/// begins.
+/// Environment variable that is set in a process whose standard error the listener captures until
+/// the process begins to serve its client.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
 /// Exit status of a session process if its program cannot be executed.
@@ -266,14 +266,14 @@ fn joined(name: &OsStr, value: &OsStr) -> OsString {
     text
 }
 
-/// Returns a null-terminated array of pointers to strings, as `exec` takes it. It is valid as long as the
-/// strings are.
+/// Returns a null-terminated array of pointers to strings, as `exec` takes it. The array is valid
+/// as long as the strings exist.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Redirects standard error to `/dev/null`, so that the listener no longer captures it once the session has
-/// begun. Does nothing if the listener does not capture it.
+/// Redirects standard error to `/dev/null` if the listener captures it, so that the capture ends
+/// when this process begins to serve its client.
 pub(crate) fn forget_output() {
     if std::env::var_os(HEARD).is_none() {
         return;
@@ -285,8 +285,8 @@ pub(crate) fn forget_output() {
     }
 }
 
-/// Lowers the resource limits of a running session process, which are initially the maximum over all keys, to
-/// those of its client's key.
+/// Lowers the resource limits of a running session process to the limits of its client's key.
+/// Initially, each limit is the maximum over all keys.
 pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
     sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;
@@ -294,8 +294,8 @@ pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit_with_grace(pid, libc::RLIMIT_CPU, limits.cpu_seconds.max(1), 1)
 }
 
-/// Checks that a program is executable, so that a mistake is reported when the server starts and not to its
-/// first client.
+/// Checks that a program is executable. A mistake is thus reported when the server starts, and not
+/// to its first client.
 pub(crate) fn check_program(program: &str) -> io::Result<()> {
     let path = CString::new(program)?;
     // SAFETY: `path` is a C string that lives for the call, which only reads it.

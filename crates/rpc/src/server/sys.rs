@@ -56,7 +56,7 @@ pub(crate) fn event() -> io::Result<OwnedFd> {
     unsafe { owned(fd) }
 }
 
-/// Signals an event. Its descriptor then stays readable.
+/// Signals an event. The descriptor of the event then stays readable.
 pub(crate) fn signal_event(event: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: `one` is on this stack and has the eight bytes that are read. The only possible failure is a full counter, which is
@@ -190,7 +190,8 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Reads bytes that a pipe contains. Returns 0 at its end.
+/// Reads the bytes that a pipe contains, up to the size of `buffer`. Returns their number, which is
+/// 0 at the end of the pipe.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `read` writes at most `len` bytes to the slice, which is borrowed mutably; `fd` is borrowed, so it is open.
     let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
@@ -238,14 +239,15 @@ pub(crate) type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 pub(crate) type Resource = c_int;
 
-/// Sets a resource limit of a process to `most`, but at most to its current hard limit.
+/// Sets the soft and the hard limit of a resource of a process to `most`, or to the current hard
+/// limit if that is lower.
 pub(crate) fn limit(pid: pid_t, resource: Resource, most: u64) -> io::Result<()> {
     limit_with_grace(pid, resource, most, 0)
 }
 
-/// Sets the soft limit of a resource to `most`, and its hard limit to `most` plus `grace`, but both at most
-/// to the current hard limit. At the soft limit, the process receives a signal that shows which limit it has
-/// reached.
+/// Sets the soft limit of a resource of a process to `most`, and the hard limit to `most` plus
+/// `grace`. Neither is set above the current hard limit. At the soft limit, the process receives a
+/// signal that shows which limit it has reached.
 pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: with a null pointer for the new limits none are set; the old ones are written to `now`, which is on this stack.
@@ -256,7 +258,8 @@ pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace:
     check(unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) }).map(drop)
 }
 
-/// Returns soft and hard limits equal to `most`, but at most to the hard limit in `now`.
+/// Returns a soft and a hard limit that both equal `most`, or the hard limit in `now` if that is
+/// lower.
 pub(crate) fn capped(now: libc::rlimit, most: u64) -> libc::rlimit {
     let most = libc::rlim_t::try_from(most).unwrap_or(libc::RLIM_INFINITY).min(now.rlim_max);
     libc::rlimit { rlim_cur: most, rlim_max: most }

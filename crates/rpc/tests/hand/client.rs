@@ -45,12 +45,13 @@ pub(crate) const REGISTER: u16 = 20;
 /// Key called `alice`, whose secret consists of 32 bytes with the value 7.
 pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
 
-/// First bytes that a client without a key sends. The server replies with [`ACCEPTED`].
+/// First bytes that a client without a key sends. A server that accepts the client replies with
+/// [`ACCEPTED`].
 pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
 pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
 
-/// First bytes that a client without a key sends in version 2 of the protocol. The server replies with
-/// [`ACCEPTED_2`].
+/// First bytes that a client without a key sends in version 2 of the protocol. A server that
+/// accepts the client replies with [`ACCEPTED_2`].
 pub(crate) const PREFACE_2: &[u8] = b"anyfnRPC\x02\x02\x00";
 pub(crate) const ACCEPTED_2: &[u8] = b"anyfnRPC\x02\x00\x00\x00";
 
@@ -112,7 +113,7 @@ pub(crate) fn graph(json: &str) -> Vec<u8> {
     [&[15][..], &sized(json.as_bytes())].concat()
 }
 
-/// Encodes a handle of the client's own object, which is not a tensor.
+/// Encodes a handle of an object that belongs to the client and is not a tensor.
 pub(crate) fn mine(handle: u64, class: u8, key: &str) -> Vec<u8> {
     [&[16][..], &handle.to_le_bytes(), &[class], &sized(key.as_bytes())].concat()
 }
@@ -136,7 +137,7 @@ pub(crate) fn ask(id: u64, code: u16, args: &[Vec<u8>]) -> Vec<u8> {
     frame(CALL, 0, id, &call_payload(0, 0, &target, args))
 }
 
-/// Encodes a call of the server's function with the handle `handle`.
+/// Encodes a call of the server function with the handle `handle`.
 pub(crate) fn call(id: u64, parent: u64, depth: u16, handle: u64, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[0][..], &handle.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(parent, depth, &target, args))
@@ -273,7 +274,7 @@ impl Line {
         Line::sealed(stream, noise)
     }
 
-    /// Completes the handshake with a key: reads the server's message of the key exchange.
+    /// Completes the handshake of a client with a key: reads the server's part of the key exchange.
     pub(crate) fn sealed(mut stream: UnixStream, mut noise: HandshakeState) -> Line {
         let mut size = [0; 2];
         stream.read_exact(&mut size).unwrap();
@@ -368,8 +369,8 @@ impl Line {
         Some(self.plain.drain(..count).collect())
     }
 
-    /// Waits for the reply to a call and returns the value, or kind and message of the error. Skips
-    /// `Release`, `Ping` and `Pong` messages.
+    /// Waits for the reply to a call. Returns the encoded result, or the kind and message of the
+    /// error. Skips `Release`, `Ping` and `Pong` messages.
     pub(crate) fn answer(&mut self, id: u64) -> Result<Vec<u8>, (String, String)> {
         loop {
             let (kind, flags, of, payload) = self.receive().expect("an answer, but the other side has closed");
@@ -418,7 +419,7 @@ impl Line {
     }
 }
 
-/// Reads bytes, or returns None if the peer has closed the connection.
+/// Reads bytes and returns their number, or None if the peer has closed the connection.
 pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
     match stream.read(into) {
         Ok(0) => None,

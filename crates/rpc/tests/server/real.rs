@@ -38,7 +38,7 @@ fn connect(rig: &Rig, key: Option<&Key>, timeout: f64) -> Result<Ref<Session>> {
     connect.call(("127.0.0.1", rig.server.port(), key.as_deref(), timeout))?.get::<Ref<Session>>()
 }
 
-/// Connects a client that must not be admitted, and returns its error.
+/// Connects a client that the server must refuse, and returns the error.
 fn kept_out(rig: &Rig, key: Option<&Key>, timeout: f64) -> Error {
     connect(rig, key, timeout).map(drop).unwrap_err()
 }

@@ -14,7 +14,7 @@ use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, Log, Server, ServerConfig};
 use serde_json::Value;
 
-/// Time limit for events that should occur soon. It is much longer than they normally take.
+/// Maximum time that a test waits for an event, much longer than the event normally takes.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Lock that makes the tests run one at a time, because they count descriptors and change limits of this
@@ -25,7 +25,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Folder of a test, which is removed when this value is dropped.
+/// Temporary folder of a test, removed on drop.
 struct Root(PathBuf);
 
 pub(crate) struct Rig {
@@ -67,7 +67,7 @@ impl Rig {
         &self.root.0
     }
 
-    /// Connects a client, which sends nothing.
+    /// Connects a client that has sent nothing yet.
     pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.server.address()).unwrap())
     }
@@ -95,14 +95,15 @@ impl Rig {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until the log contains a line with the event `event` for which `is_it` returns true, and returns
-    /// the line.
+    /// Waits until the log contains a line whose event is `event` and whose detail satisfies
+    /// `is_it`. Returns that line.
     pub(crate) fn logged(&self, event: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let find = || self.log().into_iter().find(|line| line["event"] == event && is_it(&line["detail"]));
         wait_for(find, || format!("no `{event}` in {:#?}", self.log()))
     }
 
-    /// Waits until a session has ended for the given reason, and returns the line in the log.
+    /// Waits until the log reports that a session has ended for a reason that contains `reason`.
+    /// Returns that line of the log.
     pub(crate) fn ended(&self, reason: &str) -> Value {
         self.logged("end", |detail| detail["reason"].as_str().unwrap().contains(reason))
     }
@@ -147,7 +148,7 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// Number of open clients, each of which has a descriptor.
+/// Number of open clients, each of which holds one file descriptor of this process.
 static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for Client {
@@ -184,7 +185,8 @@ impl Client {
     }
 }
 
-/// Calls `find` repeatedly until it returns a value, and returns that value.
+/// Calls `find` repeatedly until it returns a value, and returns that value. After [`SOON`], panics
+/// with the message that `why` returns.
 pub(crate) fn wait_for<T>(mut find: impl FnMut() -> Option<T>, why: impl Fn() -> String) -> T {
     let start = Instant::now();
     loop {

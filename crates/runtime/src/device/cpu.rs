@@ -174,7 +174,7 @@ fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "cannot allocate {} bytes of main memory", request.bytes)
 }
 
-/// Time that an event stores before it is recorded.
+/// Value of an event's time variable before the event is recorded.
 const NEVER: u64 = u64::MAX;
 
 /// Returns the variable of an event that contains the time at which the event was recorded, in nanoseconds.

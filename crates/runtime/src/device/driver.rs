@@ -17,13 +17,14 @@ pub enum MemoryKind {
     Handle,
 }
 
-/// Attribute of a device. The discriminants are the attribute numbers of the global function `runtime.GetDeviceAttr`.
+/// Attribute of a device. The discriminants are the attribute numbers that the global function
+/// `runtime.GetDeviceAttr` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
     /// Availability of the device: 1 if it is available, otherwise 0.
     Exists = 0,
-    /// Maximum number of threads of a block (work group).
+    /// Maximum number of threads in a block (work group).
     MaxThreadsPerBlock = 1,
     /// Number of threads that execute in lockstep.
     WarpSize = 2,
@@ -37,15 +38,15 @@ pub enum Attribute {
     MaxClockRate = 6,
     /// Number of processors of the device (multiprocessors, compute units).
     ComputeUnits = 7,
-    /// Maximum number of threads of a block in each dimension, as a string.
+    /// Maximum number of threads in each dimension of a block, as a string.
     MaxThreadDimensions = 8,
     /// Maximum number of registers available to a block of threads.
     MaxRegistersPerBlock = 9,
     /// Architecture of a ROCm GPU, as a string.
     GcnArchitecture = 10,
-    /// Version of the programming interface of the device's driver.
+    /// Version of the programming interface that the vendor's device driver implements.
     ApiVersion = 11,
-    /// Version of the device's driver, as a string.
+    /// Version of the vendor's device driver, as a string.
     DriverVersion = 12,
     /// Size of the device's second-level cache in bytes.
     L2CacheSize = 13,
@@ -157,7 +158,7 @@ pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 /// impl anyfn_runtime::device::Driver for Mine {}
 /// ```
 pub unsafe trait Driver: Send + Sync {
-    /// Returns the kind of the driver's devices: one of the `kDL*` constants.
+    /// Returns the device type that the driver serves, one of the `kDL*` constants.
     fn device_type(&self) -> i32;
 
     /// Returns how the host can access the memory of the driver's devices. See [`MemoryKind`].
@@ -174,7 +175,7 @@ pub unsafe trait Driver: Send + Sync {
     /// Returns an attribute of an available device; `None` if the driver does not provide it.
     fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value>;
 
-    /// Allocates memory of a device, with unspecified content.
+    /// Allocates memory on a device, with unspecified content.
     ///
     /// # Errors
     /// Returns `MemoryError` if the memory is not available.
@@ -188,8 +189,8 @@ pub unsafe trait Driver: Send + Sync {
         Ok(None)
     }
 
-    /// Allocates memory in a scope, such as `global.texture`. A scope is a kind of memory of the device.
-    /// [`Driver::free`] frees the memory.
+    /// Allocates memory in a memory scope, such as `global.texture`. A scope is a kind of memory of
+    /// the device. [`Driver::free`] frees the memory.
     ///
     /// # Errors
     /// Returns `NotImplementedError` for a scope that the device does not have, `MemoryError` if the memory is not
@@ -198,7 +199,7 @@ pub unsafe trait Driver: Send + Sync {
         unsupported(&format!("memory of scope {scope}"))
     }
 
-    /// Frees memory of a device.
+    /// Frees memory on a device.
     ///
     /// # Safety
     /// `data` must have been allocated by this driver on the device `index` with the same `request`, and must not be
@@ -236,8 +237,8 @@ pub unsafe trait Driver: Send + Sync {
     /// `stream` must be a live stream of this device, or the default one.
     unsafe fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()>;
 
-    /// Returns true if the driver accepts native handles of streams that this runtime did not create, such as those of
-    /// another library that uses the same device.
+    /// Returns true if the driver accepts native handles of streams that this runtime did not
+    /// create, such as streams of another library that uses the same device.
     fn takes_foreign_streams(&self) -> bool {
         false
     }
@@ -273,7 +274,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Blocks until the work before an event has finished.
+    /// Blocks the calling thread until the work before an event has finished.
     ///
     /// # Errors
     /// Returns an error if the work has failed.
@@ -298,7 +299,8 @@ pub unsafe trait Driver: Send + Sync {
     fn synchronize(&self, index: i32) -> Result<()>;
 }
 
-/// Returns `NotImplementedError` with the message `what`, for an operation that a driver does not support.
+/// Returns `NotImplementedError` with the message `what`. Drivers use it for operations that they
+/// do not support.
 ///
 /// # Errors
 /// Always returns `NotImplementedError`.

@@ -1,4 +1,4 @@
-//! Memory of devices, and copies between devices.
+//! Device memory, and copies between devices.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -67,8 +67,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Allocates memory in a scope, such as `global.texture`. A scope is a kind of memory of the device. `None`, `""`
-    /// and `"global"` select ordinary memory.
+    /// Allocates memory in a memory scope, such as `global.texture`. A scope is a kind of memory of
+    /// the device. `None`, `""` and `"global"` select ordinary memory.
     ///
     /// # Errors
     /// Returns the errors of [`Memory::allocate`], and `NotImplementedError` for a scope that the device does not have.

@@ -1,4 +1,4 @@
-//! The drivers of the process, by kind of device.
+//! The drivers of the process, by device type.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -20,7 +20,7 @@ anyfn::__private::collected! {
     pub static LINKED_DRIVERS: [&'static dyn Driver];
 }
 
-/// Adds a device driver to every program that contains the crate in which the macro is used.
+/// Registers a device driver in every program that links the crate in which this macro is used.
 ///
 /// ```
 /// use anyfn_runtime::device::null::Null;
@@ -78,8 +78,8 @@ fn register_linked() {
     });
 }
 
-/// Returns the driver of the device type `device_type`, one of the `kDL*` constants, or `None` if no such
-/// driver is registered.
+/// Returns the driver of the device type `device_type`, one of the `kDL*` constants. Returns `None`
+/// if the device type has no driver.
 #[inline]
 pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
     if device_type == kDLCPU {

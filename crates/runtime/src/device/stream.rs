@@ -76,7 +76,8 @@ impl Drop for Stream {
     }
 }
 
-/// A marker in a stream. It records the time at which the work before it has finished.
+/// A marker in a stream, used to wait for the work that precedes it and to measure the time between
+/// two markers.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -108,8 +109,8 @@ impl Event {
         unsafe { self.record_raw(stream.map_or(DEFAULT_STREAM, Stream::as_raw)) }
     }
 
-    /// Records the event as [`Event::record`] does, in the stream with the native handle `stream`, whichever library
-    /// created it.
+    /// Records the event as [`Event::record`] does, in the stream with the native handle `stream`.
+    /// Any library may have created the stream.
     ///
     /// # Errors
     /// Returns the error of the driver.
@@ -135,7 +136,7 @@ impl Event {
         unsafe { driver.wait_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Blocks until the work before the event has finished.
+    /// Blocks the calling thread until the work before the event has finished.
     ///
     /// # Errors
     /// Returns an error if the work has failed.
@@ -270,7 +271,7 @@ unsafe impl Send for Known {}
 unsafe impl Sync for Known {}
 
 impl Known {
-    /// Returns the stream with the native handle `number`, whichever library created it.
+    /// Returns the stream with the native handle `number`. Any library may have created the stream.
     pub(super) fn of_number(device: Device, number: i64) -> Known {
         Known { handle: handle(number), stream: STREAMS.get(device, number) }
     }
@@ -281,8 +282,8 @@ impl Known {
         self.handle
     }
 
-    /// Makes the stream the current stream of `device` on this thread. The thread keeps it alive until another stream
-    /// becomes current.
+    /// Makes the stream the current stream of `device` on this thread. The thread keeps the stream
+    /// alive until another stream becomes current.
     pub(super) fn make_current(self, device: Device) -> Result<()> {
         let before = self.replace_current(device)?;
         if let Some(stream) = before.stream
@@ -349,8 +350,8 @@ impl Drop for Current {
     }
 }
 
-/// Makes this thread keep `stream` alive for a device, in place of the stream that it kept alive before.
-/// Returns that previous stream. With `None`, the thread keeps no stream of the device alive.
+/// Stores `stream` as the stream of a device that this thread keeps alive, and returns the stream
+/// that was stored before. If `stream` is `None`, the thread keeps no stream of the device alive.
 fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
     let is_some = stream.is_some();
     // Nothing is dropped while the list is borrowed, because a driver may call back.

@@ -75,7 +75,8 @@ impl KnownNames {
     }
 }
 
-/// Returns the name of the called function: the name known to the runtime, or else the name that the caller reports.
+/// Returns the name of the called function: the name that the runtime knows, else the name that the
+/// caller reports, else `<unnamed>`.
 pub(super) fn find(call: &Call) -> String {
     // SAFETY: the function is live, because it is about to be called.
     let object = unsafe { ObjectRef::from_borrowed_or_null(call.function) };
@@ -95,7 +96,8 @@ pub(super) fn find(call: &Call) -> String {
     named.map_or_else(|| "<unnamed>".to_owned(), |name| anyfn::__private::shorten(&name).into_owned())
 }
 
-/// Returns the thread ID and the name of this thread in the operating system.
+/// Returns the ID and the name that the operating system reports for this thread; 0 and an empty
+/// string if they are not known.
 pub(super) fn this_thread() -> (u64, String) {
     let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
     let number = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());

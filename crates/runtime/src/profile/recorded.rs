@@ -39,7 +39,7 @@ pub(super) struct Thread {
     pub(super) number: u64,
     pub(super) name: String,
     pub(super) events: Vec<Event>,
-    /// Totals of the functions that the thread has called, one element for each function name. The report
-    /// moves them out of this field.
+    /// Totals of the functions that the thread has called, one element for each function name. The
+    /// field is empty once the report has taken the totals.
     pub(super) sums: Vec<Sum>,
 }

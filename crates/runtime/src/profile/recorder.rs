@@ -23,8 +23,8 @@ use super::report::Profile;
 /// Options of the profiler for one recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls
-    /// contribute only to the statistics.
+    /// Maximum number of calls that are kept individually for the timeline, each in 32 bytes.
+    /// Further calls contribute only to the statistics.
     pub limit: usize,
     /// True if the types and shapes of arguments are kept as well.
     pub shapes: bool,
@@ -90,8 +90,8 @@ static STATE: AtomicPtr<RecorderState> = AtomicPtr::new(ptr::null_mut());
 /// True while calls are recorded. The child of a fork inherits the observer that reports calls, but not the
 /// recording, so an installed observer does not imply a recording.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Sequence number of the current or latest recording. The token of a call contains it, so that the end of a call
-/// that began in an earlier recording is ignored.
+/// Sequence number of the current or latest recording. The token of a call contains this number, so
+/// that the end of a call that began in an earlier recording is ignored.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Number of calls that the current recording may still keep individually for the timeline.
 static LEFT: AtomicI64 = AtomicI64::new(0);
@@ -339,8 +339,8 @@ impl Log {
         (u64::from(GENERATION.load(Ordering::Relaxed)) << 32) | depth as u64
     }
 
-    /// Records the end of the call at the index `depth` of the stack of active calls. Calls above it on the
-    /// stack, whose end was not reported, are discarded.
+    /// Records the end of the call at the depth `depth` of the stack of active calls; the outermost
+    /// call has depth 1. Discards all deeper calls, whose ends were not reported.
     fn leave(&mut self, depth: usize, end: u64, failed: bool) {
         while self.frames.len() > depth {
             if let Some(lost) = self.frames.pop() {
@@ -379,8 +379,8 @@ impl Log {
         self.calls.events.push(Event { start, nanos, name, args, door, failed, open });
     }
 
-    /// Completes the log at the end of the recording, and returns its calls. Calls in progress are added to the timeline,
-    /// except the call that ends the recording.
+    /// Completes the log at the end of the recording, and returns the recorded calls. Calls in
+    /// progress are added to the timeline, except calls of the profiler's own functions.
     fn end(mut self, end: u64, texts: &Texts) -> Thread {
         for frame in std::mem::take(&mut self.frames) {
             if !texts.get(self.calls.sums[frame.sum].name).starts_with("anyfn.profile.") {

@@ -10,7 +10,7 @@ use super::names::Texts;
 use super::recorded::Thread;
 use crate::units::Seconds;
 
-/// Statistics of the calls of all functions that have the same name. Times are in seconds.
+/// Statistics of the calls to all functions that have the same name. Times are in seconds.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Function {
@@ -33,7 +33,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns the mean time of a call in seconds.
+    /// Returns the mean time of a call in seconds: the total time divided by the number of calls.
     pub fn mean(&self) -> f64 {
         self.total / self.calls.max(1) as f64
     }
@@ -51,7 +51,7 @@ pub enum Order {
     Mean,
     /// Time of a function's longest call.
     Max,
-    /// Number of calls of a function.
+    /// Number of calls to a function.
     Calls,
     /// Name of the function, in ascending order.
     Name,

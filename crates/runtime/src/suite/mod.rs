@@ -31,7 +31,7 @@ pub struct Lists<'a> {
     pub expected_failures: &'a [(&'a str, &'a str)],
 }
 
-/// Results of the tests of a device.
+/// Results of the driver tests on one device.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Names of the tests that passed.

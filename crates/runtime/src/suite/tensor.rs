@@ -97,7 +97,7 @@ fn bytes(numbers: &[i32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Returns the `i32` numbers from 0 to 23 that satisfy `condition`, as bytes.
+/// Returns the `i32` numbers from 0 to 23 that satisfy `condition`, as little-endian bytes.
 fn picked(condition: impl Fn(i32) -> bool) -> Vec<u8> {
     bytes(&(0..24).filter(|i| condition(*i)).collect::<Vec<_>>())
 }

@@ -187,7 +187,8 @@ impl<'a> Side<'a> {
         Side { layout, start: layout.start(), held: Vec::new() }
     }
 
-    /// Copies the byte range of a tensor's elements to a buffer in main memory.
+    /// Copies the byte range of a tensor's elements to a buffer in main memory, and returns this
+    /// buffer as one side of an element-wise copy.
     ///
     /// # Safety
     /// The tensor's memory must be valid.
@@ -200,7 +201,7 @@ impl<'a> Side<'a> {
         Ok(Side { layout, start, held })
     }
 
-    /// Writes the buffer that [`Side::fetched`] has filled back to the memory of the tensor.
+    /// Writes the buffer that [`Side::fetched`] returned back to the memory of the tensor.
     ///
     /// # Safety
     /// The tensor's memory must be valid and writable.

@@ -57,13 +57,15 @@ pub(crate) struct Float {
 enum Special {
     /// Infinity and NaN have the highest exponent, as in IEEE 754.
     Ieee,
-    /// NaN is the bit pattern in which all bits except the sign are ones. Infinity does not exist.
+    /// NaN is encoded by ones in all bits except the sign. Infinity does not exist.
     AllOnes,
-    /// NaN is the bit pattern of negative zero in IEEE 754. Infinity does not exist.
+    /// NaN is encoded by the bit pattern that represents negative zero in IEEE 754. Infinity does
+    /// not exist.
     MinusZero,
     /// Every bit pattern represents a finite number.
     None,
-    /// The format has no sign and no mantissa. NaN is the bit pattern of all ones. Zero does not exist.
+    /// The format has no sign and no mantissa. NaN is encoded by ones in all bits. Zero does not
+    /// exist.
     ExponentOnly,
 }
 
@@ -270,9 +272,9 @@ impl Scalar {
         }
     }
 
-    /// Appends the number with the code (bit pattern) `code` to `out`, as text. Floats are written with the
-    /// fewest digits that decode to the same code. Numbers of formats with less than 7 mantissa bits are
-    /// written exactly.
+    /// Appends the number with the code (bit pattern) `code` to `out`, as text. Floats are written
+    /// with the fewest digits that decode to the same code. Numbers of formats with fewer than 7
+    /// mantissa bits are written exactly.
     pub(crate) fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
         // Writing to a string cannot fail.

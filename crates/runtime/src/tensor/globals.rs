@@ -266,9 +266,9 @@ fn tensor_contiguous(tensor: OwnedArg) -> Result<Tensor> {
     copied(&layout, home(layout.device()))
 }
 
-/// Returns the device on which to allocate a copy of a tensor that is on `device`. This is `device` itself,
-/// with one exception: if `device` is pinned host memory and has no driver in this process, the copy is
-/// allocated in main memory (`cpu:0`).
+/// Returns the device on which to allocate a copy of a tensor that is on `device`. This is main
+/// memory (`cpu:0`) if `device` is host memory without a driver in this process, such as pinned
+/// memory. Otherwise it is `device` itself.
 fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU

@@ -23,7 +23,7 @@ pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
     Ok(dtype.bits())
 }
 
-/// Returns the number of elements of a shape.
+/// Returns the number of elements of a tensor with the shape `shape`.
 ///
 /// # Errors
 /// Returns `ValueError` for a negative extent or too many dimensions, `MemoryError` if the number exceeds any address
@@ -190,7 +190,7 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Returns the number of bits of all elements.
+    /// Returns the total number of bits of all elements.
     pub(crate) fn total_bits(&self) -> u128 {
         self.count as u128 * u128::from(self.bits)
     }

@@ -12,7 +12,7 @@ use crate::device::{ALIGNMENT, Memory, exists};
 struct Content {
     tensor: DLTensor,
     _memory: Memory,
-    /// Shape followed by strides, to which `tensor` points.
+    /// Array to which `tensor` points: the shape, followed by the strides.
     _extents: Box<[i64]>,
 }
 
@@ -50,8 +50,8 @@ pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) 
     }
 }
 
-/// Allocates a tensor as [`empty`] does. If no driver in this process serves the device, uses the allocator
-/// of the caller's framework instead, if one is set.
+/// Allocates a tensor as [`empty`] does. If no driver in this process serves the device, tries the
+/// allocator that the caller's array framework (such as PyTorch) has set for this thread.
 ///
 /// # Errors
 /// Returns the errors of [`empty`].
@@ -74,8 +74,9 @@ pub fn zeros(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     own(shape, dtype, Memory::zeroed(device, byte_count(dtype, shape)?, ALIGNMENT)?)
 }
 
-/// Allocates a tensor with the allocator of the caller's framework, if one is set for this thread, so that
-/// native code can return a tensor of that framework. Otherwise allocates as [`empty`] does.
+/// Allocates a tensor with the allocator that the caller's array framework (such as PyTorch) has
+/// set for this thread, so that native code can return a tensor of that framework. If no allocator
+/// is set, allocates as [`empty`] does.
 ///
 /// # Errors
 /// Returns the error of the allocator, or the errors of [`empty`].

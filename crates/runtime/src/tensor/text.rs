@@ -15,8 +15,8 @@ const WIDTH: usize = 100;
 /// Maximum size in bytes of a tensor that is formatted with all its elements. If a larger tensor is not
 /// truncated, it is formatted without elements.
 const FETCHED_MAX: usize = 1 << 24;
-/// Maximum number of elements in a truncated output. A tensor that would show more is formatted without
-/// elements.
+/// Maximum number of elements in a truncated output. A tensor of which more elements would be shown
+/// is formatted without elements.
 const EDGES_MAX: usize = 1 << 16;
 
 /// Formats a tensor and its elements as text. If there are more than `limit` elements, only those at the edges of each

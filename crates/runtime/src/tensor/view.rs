@@ -173,9 +173,10 @@ fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     Ok(strides)
 }
 
-/// Returns the part of a tensor from `start` to `stop` along the dimension `dim`, as Python slices do. Negative indices
-/// count from the end, and indices are clamped to the dimension. If `start` is `None`, the part begins at the first
-/// element in the direction of `step`; if `stop` is `None`, it ends with the last one.
+/// Returns a view of the part of a tensor that Python's slice `start:stop:step` selects along the
+/// dimension `dim`. Negative indices count from the end, and indices are clamped to the dimension.
+/// If `start` is `None`, the part begins at the first element in the direction of `step`; if `stop`
+/// is `None`, it ends with the last one.
 ///
 /// # Errors
 /// Returns `ValueError` for a dimension that does not exist, a step of 0, or a first element that does not begin at a

@@ -14,14 +14,16 @@ static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
 /// this flag first, so that they take no lock if no launcher is set.
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that runs the tasks of launches; `None` removes it. Returns the previous function.
+/// Sets the launcher, the function that runs the tasks of launches; `None` removes it. Returns the
+/// previous launcher.
 pub(super) fn set(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     let mut place = LAUNCHER.write().unwrap_or_else(PoisonError::into_inner);
     IS_SET.store(launcher.is_some(), Ordering::Release);
     core::mem::replace(&mut *place, launcher)
 }
 
-/// Returns the function that runs the tasks of launches, if the host program has set one.
+/// Returns the launcher, the function that runs the tasks of launches, if the host program has set
+/// one.
 pub(super) fn get() -> Option<PackedFunc> {
     if !IS_SET.load(Ordering::Acquire) {
         return None;
@@ -29,8 +31,8 @@ pub(super) fn get() -> Option<PackedFunc> {
     LAUNCHER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Object through which the launch function of the embedding program runs the tasks of a launch. The program may keep
-/// the object for longer than the launch; the object then refuses to run tasks.
+/// Object through which the launcher of the host program runs the tasks of a launch. The launcher
+/// may keep the object after the launch has ended; the object then refuses to run tasks.
 struct Ticket {
     job: Shared,
     state: Mutex<TicketState>,
@@ -72,8 +74,9 @@ impl Ticket {
     }
 }
 
-/// Runs a job by calling `launcher(run, n)`. The launcher calls `run(i)` for each `i` from 0 to `n - 1`, on any
-/// threads. Waits for the tasks.
+/// Runs a job by calling `launcher(run, n)`. The launcher calls `run(i)` for each `i` from 0 to
+/// `n - 1`, on any threads. Waits for the tasks, and returns an error if the launcher has not run
+/// all of them.
 pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
     let state = Mutex::new(TicketState { is_open: true, running: 0 });
     let ticket = Arc::new(Ticket { job: Shared(job), state, left: Condvar::new() });

@@ -14,7 +14,8 @@ use super::place::{self, Sleeper};
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, lock, spin_until};
 use super::{fork, size, worker};
 
-/// The pool of this process, created at the first launch. It is never freed, because threads wait in it.
+/// The pool of this process, created at the first launch that can use worker threads. The pool is
+/// never freed, because worker threads keep waiting on its condition variable.
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Pool {
@@ -88,7 +89,7 @@ pub(super) fn resized() {
     }
 }
 
-/// Runs a job on this thread and the workers, and returns its outcome.
+/// Runs a job on this thread and the workers, and returns the outcome of the job.
 pub(super) fn run(job: &Job) -> Result<()> {
     let wanted = size::get().min(job.count()) - 1;
     if wanted == 0 {

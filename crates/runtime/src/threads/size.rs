@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cgroup::processor_quota;
 
-/// Maximum number of threads. No machine has more processors, so larger numbers are mistakes.
+/// Maximum number of threads. A larger number is reduced to this value by [`set`], and ignored in
+/// `ANYFN_NUM_THREADS`.
 pub(super) const THREADS_MAX: usize = 1 << 12;
 
 /// Number of threads that [`super::set_num_threads`] has set; 0 if the number is determined automatically.
@@ -58,16 +59,17 @@ fn warn(asked: &str) {
     });
 }
 
-/// Returns the number of threads that this process should use: `processors` or `quota`, whichever is smaller.
-/// `processors` is the number of processors in the affinity mask of the process. `quota` is its CPU quota as
-/// a number of processors, and is rounded up.
+/// Returns the number of threads that this process should use: `processors` or `quota`, whichever
+/// is smaller. `processors` is the number of processors in the affinity mask of the process.
+/// `quota` is the CPU quota of the process as a number of processors, and is rounded up.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)
 }
 
-/// Returns the number of processors that this process may use at a time: those of its affinity mask, or its CPU quota if that
-/// is less, rounded down. The result is at least 1.
+/// Returns the number of processors that this process may use at a time: the number in its affinity
+/// mask or its CPU quota, whichever is smaller. The quota is rounded down. The result is at least
+/// 1.
 pub(crate) fn processors() -> usize {
     processor_quota().map_or(usize::MAX, |quota| quota as usize).clamp(1, affinity())
 }
@@ -116,8 +118,8 @@ mod tests {
         }
     }
 
-    /// Tests that the processors of the affinity mask are counted. Uses a new thread, because the test
-    /// changes its mask.
+    /// Tests that [`affinity`] counts the processors of the affinity mask. The test uses a new
+    /// thread, because it changes the mask.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_affinity_mask_is_counted() {

@@ -9,8 +9,8 @@ use anyfn::{Any, Args, Error, PackedFunc, TypedPackedFunc, bail};
 
 use super::*;
 
-/// Acquires the lock that serialises the tests, which share the number of threads and the launcher. Sets the
-/// number of threads.
+/// Acquires the lock that serialises the tests, which share the number of threads and the launcher.
+/// Sets the number of threads to `threads`.
 fn turn(threads: usize) -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -18,8 +18,8 @@ fn turn(threads: usize) -> MutexGuard<'static, ()> {
     turn
 }
 
-/// Waits until a condition is true. The condition should become true soon, but a busy machine may need
-/// longer.
+/// Waits until a condition is true. Panics after 60 seconds, which is enough even on a busy
+/// machine.
 fn wait_until(is_so: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {

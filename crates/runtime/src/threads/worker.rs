@@ -18,7 +18,8 @@ pub(super) fn spawn(_name: &'static CStr, body: impl FnOnce() + Send + 'static) 
     Ok(())
 }
 
-/// Starts a detached thread that receives no signals, so that signal handlers run on the host program's own threads.
+/// Starts a detached thread that receives no signals except those caused by its own faults, so that
+/// signal handlers run on the host program's own threads.
 #[cfg(not(loom))]
 pub(super) fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     keep_mapped();
@@ -32,8 +33,9 @@ pub(super) fn spawn(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Starts a detached thread and returns 0, or a number of the system as the error. `std::thread` would add hooks, names and
-/// handles of threads, which these threads do not use, to a library for size.
+/// Starts a detached thread. Returns 0, or the error number of the system. Does not use
+/// `std::thread`, which would add hooks, names and thread handles that these threads do not need to
+/// a library built for size.
 #[cfg(not(loom))]
 fn create(name: &'static CStr, body: Body) -> c_int {
     let mut options = MaybeUninit::uninit();

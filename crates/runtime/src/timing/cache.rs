@@ -60,9 +60,9 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
     synchronize(device)
 }
 
-/// Returns the number of bytes to pass to [`flush_device`] to flush a cache: twice the size of the cache,
-/// since not every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in
-/// [`cache_bytes`]. On any other device, the cache is the second-level cache.
+/// Returns the number of bytes to pass to [`flush_device`] to flush a cache: twice the size of the
+/// cache, because a cache does not always evict its oldest line. On the CPU, `level` selects the
+/// cache as in [`cache_bytes`]. On any other device, the cache is the second-level cache.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     /// Number of bytes to flush if the size of the cache is not known.
     const LARGE: usize = 64 << 20;
@@ -78,7 +78,8 @@ pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     known.map_or(LARGE, |bytes| bytes.saturating_mul(2))
 }
 
-/// Writes and reads `bytes` bytes, which evicts the previous contents of caches of at most this size.
+/// Writes and reads `bytes` bytes, which evicts the previous contents of all CPU caches of at most
+/// this size.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available.

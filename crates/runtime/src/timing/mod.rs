@@ -17,7 +17,7 @@ use anyfn::{Any, AnyView, Array, Device, Object, PackedFunc, Result, bail, check
 pub use cache::{cache_bytes, flush_cache};
 pub use timer::{Timer, register_timer, timer};
 
-/// Evaluator that measures the time of calls of a function. Its fields are the options.
+/// Evaluator that measures the time of calls to a function. Its fields are the options.
 ///
 /// ```
 /// # use anyfn_loader as _;
@@ -40,10 +40,11 @@ pub struct TimeEvaluator {
     pub number: u64,
     /// Number of measurements. At least 1.
     pub repeat: u64,
-    /// Minimum time of one measurement in milliseconds. `number` is increased until a measurement takes this time.
+    /// Minimum time of one measurement in milliseconds. `number` is increased until a measurement
+    /// takes at least this time.
     pub min_repeat_ms: f64,
-    /// Maximum number of times that a measurement is repeated because its time was zero. Each repeat makes
-    /// twice as many calls as the one before.
+    /// Maximum number of further attempts if the time of a measurement is zero. Each attempt makes
+    /// twice as many calls as the previous one.
     pub limit_zero_time_iterations: u64,
     /// Pause in milliseconds after every [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
     pub cooldown_interval_ms: u64,
@@ -216,7 +217,8 @@ struct Measurement<'a> {
 }
 
 impl<'a> Measurement<'a> {
-    /// Calls the measured function once, so that one-time costs of its first call are not measured.
+    /// Prepares a measurement and calls the function once, so that one-time costs of the first call
+    /// are not measured.
     fn warm_up(
         timer: &'a mut dyn Timer,
         function: &'a PackedFunc,
@@ -277,7 +279,8 @@ fn rest(time: Duration) -> Result<()> {
     }
 }
 
-/// Returns the time in seconds of a call of an empty function. The time is measured once in the process.
+/// Returns the duration of a call of an empty function in seconds. The duration is measured once in
+/// the process.
 fn empty_call() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {

@@ -65,7 +65,7 @@ pub fn timer(device: Device) -> Result<Box<dyn Timer>> {
     }
 }
 
-/// Timer that measures between two events on the current stream of the device.
+/// Timer that measures the time between two events on the current stream of the device.
 struct EventTimer {
     device: Device,
     start: Event,

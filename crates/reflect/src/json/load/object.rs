@@ -110,9 +110,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the type of the value of `name`, an unknown field of one object, if the value is inline; `None`
-    /// if it is a node. The file records this type separately, since the writer's definition of the object's
-    /// type did not have the field either.
+    /// Returns the inline type that `kept` records for the field `name`; `None` if `kept` does not
+    /// contain the field. `kept` is the token of a JSON object from the file's metadata. It lists
+    /// the inline fields of one node that the type did not have in the writer's process.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
