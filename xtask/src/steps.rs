@@ -607,10 +607,17 @@ fn of_packages(cargo: Cmd, packages: &[String]) -> Cmd {
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// Compiles, with apache-tvm, the libraries that the tests of compiled code load.
+/// Compiles, with apache-tvm, the libraries that the tests of compiled code load, and prints the functions that the tests of
+/// TVMScript read.
 fn compiled_libraries(run: &Run) -> Result<()> {
     let python = paths::tvm_python().ok_or("no apache-tvm")?;
-    run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
+    run.cmd(Cmd::new(&python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))?;
+    run.cmd(
+        Cmd::new(&python)
+            .arg("testing/compiled/scripts.py")
+            .arg("print")
+            .arg(paths::build_dir().join("scripts")),
+    )
 }
 
 /// Returns the reason why apache-tvm cannot compile the libraries for the tests of compiled code, if any. The

@@ -219,7 +219,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     # Imported on first use, which keeps importing the package cheap. Not in `__all__` either.
-    _LAZY_MODULES = ("debug", "nd", "rpc", "te", "tir", "transform", "types", "typing")
+    _LAZY_MODULES = ("debug", "nd", "rpc", "script", "te", "tir", "transform", "types", "typing")
 
     def __getattr__(name):
         if name in _LAZY_MODULES:

@@ -43,6 +43,7 @@ from .tir import (
     log10 as log10,
     max_value as max_value,
     min_value as min_value,
+    nearbyint as nearbyint,
     power as power,
     round as round,
     rsqrt as rsqrt,

@@ -294,7 +294,7 @@ class _Text:
 
 
 class _Shown:
-    """Mixin with the methods ``show`` and ``script`` of Apache TVM, which do the same as ``print(node)`` and ``str(node)``."""
+    """Mixin with two methods of Apache TVM: to print the source, and to return TVMScript."""
 
     __slots__ = ()
 
@@ -303,8 +303,11 @@ class _Shown:
         print(str(self))
 
     def script(self) -> str:
-        """Returns the source, as ``str`` does; ``tir.parse`` reads it."""
-        return str(self)
+        """Returns the source as TVMScript, which Apache TVM and ``tir.parse`` read.
+
+        Raises ``NotImplementedError`` for a construct that TVMScript lacks; ``str`` prints all functions.
+        """
+        return _call.tvmscript(self.func() if isinstance(self, Schedule) else self)
 
 
 @register_object("tir.PrimExpr")
@@ -641,12 +644,14 @@ def var(name: str, dtype: Union[str, _DType] = "int32") -> Var:
 size_var = var
 
 
-def parse(text: str) -> Union[PrimFunc, IRModule]:
+def parse(text: str, names: Mapping[str, Union[int, float, bool, str]] = {}) -> Union[PrimFunc, IRModule]:
     """Parses the source of functions or a module in the syntax of ``docs/ir-text.md``, such as the result of ``str(func)``.
 
-    Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions or after ``module()``.
+    Also parses TVMScript, in which the source may use ``names``: numbers, and strings that name data types.
+    Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions, or after ``module()`` or
+    ``@I.ir_module``.
     """
-    return _call.parse(text)
+    return _call.parse(text, names)
 
 
 def interpret(func: PrimFunc, *args: Any) -> None:
@@ -748,7 +753,7 @@ exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, erf, sigmoid = map(
 )
 sin, cos, tan, asin, acos, atan = map(_of_one, "sin cos tan asin acos atan".split())
 sinh, cosh, tanh, asinh, acosh, atanh = map(_of_one, "sinh cosh tanh asinh acosh atanh".split())
-floor, ceil, trunc, round = map(_of_one, "floor ceil trunc round".split())
+floor, ceil, trunc, round, nearbyint = map(_of_one, "floor ceil trunc round nearbyint".split())
 
 
 def _of_two(name):

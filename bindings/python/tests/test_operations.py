@@ -12,13 +12,14 @@ SIZE = 37
 TARGETS = [{"kind": "c", "vector_bytes": size} for size in (0, 16, 32, 64)]
 FLOATS = ("float32", "float64")
 ONE = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt erf sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh
-         atanh floor ceil trunc round abs""".split()
+         atanh floor ceil trunc round nearbyint abs""".split()
 TWO = "pow atan2 fmod hypot copysign power".split()
 OWN = {
     "exp2": lambda x: 2.0**x,
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "round": lambda x: math.floor(x + 0.5),
+    "nearbyint": round,
     "abs": abs,
     "power": pow,
 }

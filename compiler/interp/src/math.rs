@@ -28,6 +28,7 @@ pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
         "ceil" => f64::ceil,
         "trunc" => f64::trunc,
         "round" => f64::round,
+        "nearbyint" => f64::round_ties_even,
         "fabs" | "abs" => f64::abs,
         "erf" => erf,
         "rsqrt" => |x| 1.0 / x.sqrt(),
@@ -81,7 +82,7 @@ pub(crate) fn of_c(name: &str) -> Option<OfC> {
         // These are not functions of C, or are not functions on floating-point numbers.
         "abs" | "rsqrt" | "sigmoid" => None,
         "cbrt" => Some(OfC::One(f64::cbrt)),
-        "rint" | "nearbyint" => Some(OfC::One(f64::round_ties_even)),
+        "rint" => Some(OfC::One(f64::round_ties_even)),
         "fmin" => Some(OfC::Two(f64::min)),
         "fmax" => Some(OfC::Two(f64::max)),
         "fdim" => Some(OfC::Two(|x, y| {

@@ -10,7 +10,7 @@ use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, make, node, words};
 
 use crate::lexer::{Piece, Token};
-use crate::scope::{Named, Scope};
+use crate::scope::{Named, Scope, Script};
 use crate::source::{Source, nearest};
 
 /// Maximum nesting depth of expressions and statements.
@@ -28,6 +28,8 @@ pub(crate) struct Parser<'a> {
     /// True while a range of indices is parsed. In a range, the colon after a new name either
     /// precedes the data type of the name or separates the two bounds of the range.
     pub(crate) in_range: bool,
+    /// Names that only TVMScript has. `None` for source in our own syntax.
+    pub(crate) script: Option<Script<'a>>,
 }
 
 /// Methods that read and consume tokens.
@@ -48,7 +50,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the byte offset at which the previous token ends.
-    fn last_end(&self) -> usize {
+    pub(crate) fn last_end(&self) -> usize {
         self.at.checked_sub(1).and_then(|at| self.pieces.get(at)).map_or(0, |piece| piece.end)
     }
 
@@ -153,7 +155,7 @@ impl<'a> Parser<'a> {
     pub(crate) fn dtype(&mut self) -> Result<DType> {
         let start = self.start();
         let name = match self.next() {
-            Token::Name(name) => (*name).to_owned(),
+            Token::Name(name) => self.constant_text(name).unwrap_or_else(|| (*name).to_owned()),
             Token::Text(text) => text.clone(),
             _ => return self.expected("a data type"),
         };
@@ -185,7 +187,7 @@ impl<'a> Parser<'a> {
         {
             match *member {
                 "Buffer" | "handle" => {
-                    return "TVMScript is not supported; declare a buffer as in `A: Buffer((4, 4), float32)`"
+                    return "write `@T.prim_func` before the function if it is TVMScript, or declare a buffer as in `A: Buffer((4, 4), float32)`"
                         .to_owned();
                 }
                 member if is_dtype_name(member) => return format!("write `{member}` without `{name}.`"),
@@ -266,7 +268,7 @@ impl<'a> Parser<'a> {
     fn unary(&mut self, least: u8) -> Result<Expr> {
         let at = self.start();
         if self.is_name(0, "not") {
-            if least > BinaryOp::And.precedence() {
+            if least > BinaryOp::Eq.precedence() {
                 return self.fail("SyntaxError", at, "`not` requires parentheses here");
             }
             self.at += 1;
@@ -275,6 +277,10 @@ impl<'a> Parser<'a> {
                 false => self.deeper(|p| p.binary(BinaryOp::Eq.precedence()))?,
             };
             return self.located(at, node::not(value));
+        }
+        if self.eat("~") {
+            let value = self.deeper(|p| p.unary(BinaryOp::Mul.precedence()))?;
+            return self.located(at, ops::not(value));
         }
         if self.is_sign(0, "-") {
             self.at += 1;
@@ -286,7 +292,8 @@ impl<'a> Parser<'a> {
                 if value.dtype.is_float() { ops::float(-0.0, value.dtype) } else { ops::int(0, value.dtype) };
             return self.located(at, node::binary(BinaryOp::Sub, self.located(at, zero)?, value));
         }
-        self.primary()
+        let value = self.primary()?;
+        self.methods(value, at)
     }
 
     /// Parses a number. The next token is the number without its sign, and `text` is the number
@@ -335,6 +342,9 @@ impl<'a> Parser<'a> {
     /// Parses an expression that begins with a name, such as a variable, an element of a buffer or a call.
     fn named(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         self.at += 1;
+        if self.is_script(name) && self.is_sign(0, ".") {
+            return self.script_expr(at);
+        }
         if self.is_sign(0, "(") {
             return self.function(name, at);
         }
@@ -363,13 +373,17 @@ impl<'a> Parser<'a> {
                 at,
                 &format!("`{name}` is a buffer, not a value; specify an element, as in `{name}[i]`"),
             ),
+            None if self.constant(name).is_some() => {
+                self.constant(name).map_or_else(|| self.unknown(name, at), Ok)
+            }
+            None if self.defining && self.script.is_some() => Ok(self.declared_extent(name)),
             None if self.defining => Ok(self.new_extent(name, DType::INT32).into_parent()),
             None => self.unknown(name, at),
         }
     }
 
     /// Defines a variable for a name that occurs for the first time in the shape of a parameter.
-    fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
+    pub(crate) fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
         let var = ops::var(name, dtype);
         self.scope.define(name, Named::Var(var.clone()));
         var
@@ -409,7 +423,7 @@ impl<'a> Parser<'a> {
             self.expect("]", "after the indices")?;
             return Ok(Array::new());
         }
-        self.list("]", "after the indices", Self::expr).map(|indices| indices.into_iter().collect())
+        self.list("]", "after the indices", Self::index).map(|indices| indices.into_iter().collect())
     }
 
     /// Parses items that are separated by commas, with an optional trailing comma, up to the closing sign
@@ -527,7 +541,7 @@ impl<'a> Parser<'a> {
         )
     }
 
-    fn begin_args(&mut self, name: &str, at: usize) -> Result<Vec<Expr>> {
+    pub(crate) fn begin_args(&mut self, name: &str, at: usize) -> Result<Vec<Expr>> {
         self.at += 1;
         let args = self.list(")", &format!("in `{name}(..)`"), |p| {
             if p.is_name(0, "axis") && p.is_sign(1, "=") {
@@ -538,7 +552,7 @@ impl<'a> Parser<'a> {
         Ok(args)
     }
 
-    fn args<const N: usize>(&mut self, name: &str, at: usize) -> Result<[Expr; N]> {
+    pub(crate) fn args<const N: usize>(&mut self, name: &str, at: usize) -> Result<[Expr; N]> {
         let args = self.begin_args(name, at)?;
         let count = args.len();
         match args.try_into() {
@@ -547,13 +561,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn comma(&mut self, form: &str) -> Result<Expr> {
+    pub(crate) fn comma(&mut self, form: &str) -> Result<Expr> {
         let value = self.expr()?;
         self.expect(",", &format!("as in `{form}`"))?;
         Ok(value)
     }
 
-    fn lanes(&mut self) -> Result<u16> {
+    pub(crate) fn lanes(&mut self) -> Result<u16> {
         let at = self.start();
         let lanes = self.plain_int("a number of lanes")?;
         self.expect(")", "after the number of lanes")?;
@@ -565,7 +579,7 @@ impl<'a> Parser<'a> {
 
     /// Parses the argument of a conversion such as `float32(x)`, after the opening bracket. The result is a
     /// constant if the argument is a literal.
-    fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
+    pub(crate) fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
         let minus = usize::from(self.is_sign(0, "-"));
         let sign = if minus == 1 { "-" } else { "" };
         if !self.is_sign(minus + 1, ")") {
@@ -606,7 +620,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the arguments of a call of `op`, after the opening bracket, and returns the call.
-    fn call(&mut self, op: &str, at: usize) -> Result<Expr> {
+    pub(crate) fn call(&mut self, op: &str, at: usize) -> Result<Expr> {
         let mut dtype = None;
         let args = self.list(")", "after the argument", |p| {
             if p.is_name(0, "dtype") && p.is_sign(1, "=") {

@@ -1,8 +1,10 @@
 //! Parsing of functions and modules.
 
+use std::collections::HashMap;
+
 use anyfn::{Any, Map, Ref, Result, String as Str};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::Var;
+use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::{self, HANDLE};
 
@@ -21,7 +23,7 @@ pub(crate) enum Program {
 }
 
 /// Functions, each with its name in a module.
-type Functions = Vec<(String, Ref<PrimFunc>)>;
+pub(crate) type Functions = Vec<(String, Ref<PrimFunc>)>;
 
 /// Creates a module that contains only the function `func`.
 pub(crate) fn module_of(func: Ref<PrimFunc>) -> Result<Ref<IRModule>> {
@@ -32,14 +34,14 @@ pub(crate) fn module_of(func: Ref<PrimFunc>) -> Result<Ref<IRModule>> {
     module(vec![(name, func)], Map::new())
 }
 
-fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<IRModule>> {
+pub(crate) fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<IRModule>> {
     let functions = functions.iter().map(|(name, func)| (name.as_str(), func.clone()));
     Ok(Ref::new(IRModule { functions: Map::try_from_iter(functions)?, attrs }))
 }
 
 impl Program {
-    /// Parses the whole source as a function or a module.
-    pub(crate) fn read(text: &str) -> Result<Program> {
+    /// Parses the whole source as a function or a module. `names` are constants that TVMScript may use.
+    pub(crate) fn read(text: &str, names: HashMap<String, Expr>) -> Result<Program> {
         let source = Source { text };
         if text.len() > LARGEST {
             return Err(source.error("ValueError", 0, &format!("the source is larger than {LARGEST} bytes")));
@@ -52,8 +54,9 @@ impl Program {
             scope: Scope::default(),
             defining: false,
             in_range: false,
+            script: None,
         };
-        parser.program()
+        if parser.begins_script() { parser.script(names) } else { parser.program() }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Piece<'a> {
 /// Operators and punctuation. Longer signs come first, so that `//` is not read as two `/`.
 const SIGNS: &[&str] = &[
     "**", "//", "<<", ">>", "==", "!=", "<=", ">=", "+=", "-=", "*=", "+", "-", "*", "/", "%", "&", "|", "^",
-    "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", ".", "@",
+    "~", "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", ".", "@",
 ];
 
 struct Lexer<'a> {
@@ -106,6 +106,16 @@ impl<'a> Lexer<'a> {
                     self.take(1);
                 }
                 '\t' => return self.error(start, "expected spaces but got a tab"),
+                // A docstring of TVMScript.
+                '"' | '\'' if self.rest.starts_with(["\"\"\"", "'''"][usize::from(first == '\'')]) => {
+                    let quotes = self.take(3);
+                    let Some(end) = self.rest.find(quotes) else {
+                        return self.error(start, "unterminated string: expected its closing quotation marks");
+                    };
+                    let text = self.take(end).to_owned();
+                    self.take(3);
+                    self.push(Token::Text(text), start);
+                }
                 '"' | '\'' => {
                     let text = self.text(first)?;
                     self.push(Token::Text(text), start);

@@ -1,4 +1,4 @@
-//! Parser of functions and modules, for source that is printed by `anyfn-ir` or written by users.
+//! Parser of functions and modules, for source that is printed by `anyfn-ir` or written by users, and for TVMScript.
 //!
 //! Parsing printed source gives an equal function, node by node: nothing is folded. The parser also accepts
 //! source that the printer does not emit: a constant without a data type takes the data type of its context,
@@ -19,22 +19,56 @@ mod lexer;
 mod scope;
 mod source;
 mod stmt;
+mod tvmscript;
 mod value;
 
-use anyfn::{ObjectRef, Ref, Result};
+use std::collections::HashMap;
+
+use anyfn::{DType, Map, ObjectRef, Ref, Result, bail};
+use anyfn_ir::expr::Expr;
 use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::ops;
 
 use func::Program;
 
-/// Parses source into a function or a module.
+fn constant(name: &str, value: &anyfn::Any) -> Result<Expr> {
+    match value.type_key() {
+        "bool" => Ok(ops::bool(value.get::<bool>()?)),
+        "int" => {
+            let value = value.get::<i64>()?;
+            ops::int(value, if i32::try_from(value).is_ok() { DType::INT32 } else { DType::INT64 })
+        }
+        "float" => ops::float(value.get::<f64>()?, DType::FLOAT32),
+        _ => match value.get::<&str>() {
+            Ok(text) => Ok(ops::string(text)),
+            Err(_) => bail!(
+                "TypeError",
+                "expected a number, a bool or a string as value of `{name}`, got {}",
+                value.type_key()
+            ),
+        },
+    }
+}
+
+/// Parses source, in our syntax or TVMScript, into a function or a module.
 ///
 /// Source with one function and without a leading `module()` is a function. Any other source is a module.
 ///
 /// # Errors
 /// Returns `SyntaxError`, `NameError`, `TypeError`, `ValueError` or `IndexError`, with line and column, the line itself,
-/// and what was expected.
+/// and what was expected. A construct of TVMScript without an equivalent is a `NotImplementedError` that names it.
 pub fn parse(text: &str) -> Result<ObjectRef> {
-    Ok(match Program::read(text)? {
+    parse_with(text, &Map::new())
+}
+
+/// Parses source into a function or a module, as [`parse`] does. TVMScript in the source may use `names`, as Python
+/// code uses the variables around it: as numbers, and as strings that name data types.
+///
+/// # Errors
+/// Returns the errors of [`parse`], and `TypeError` if a value of `names` is not a number, a bool or a string.
+pub fn parse_with(text: &str, names: &Map<anyfn::String, anyfn::Any>) -> Result<ObjectRef> {
+    let constants = names.iter().map(|(name, value)| Ok((name.to_string(), constant(&name, &value)?)));
+    Ok(match Program::read(text, constants.collect::<Result<_>>()?)? {
         Program::Func(func) => func.into_object(),
         Program::Module(module) => module.into_object(),
     })
@@ -45,7 +79,7 @@ pub fn parse(text: &str) -> Result<ObjectRef> {
 /// # Errors
 /// Returns the errors of [`parse`], and `ValueError` if the source contains several functions or none.
 pub fn parse_func(text: &str) -> Result<Ref<PrimFunc>> {
-    match Program::read(text)? {
+    match Program::read(text, HashMap::new())? {
         Program::Func(func) => Ok(func),
         Program::Module(module) if module.functions.len() == 1 => module.functions.iter().next().map_or_else(
             || Err(anyfn::Error::new("ValueError", "the source contains no function")),
@@ -63,7 +97,7 @@ pub fn parse_func(text: &str) -> Result<Ref<PrimFunc>> {
 /// # Errors
 /// Returns the errors of [`parse`].
 pub fn parse_module(text: &str) -> Result<Ref<IRModule>> {
-    match Program::read(text)? {
+    match Program::read(text, HashMap::new())? {
         Program::Func(func) => func::module_of(func),
         Program::Module(module) => Ok(module),
     }

@@ -1,10 +1,10 @@
-//! Scopes of the names that source defines.
+//! Scopes of the names that source defines, and the names of TVMScript.
 
 use std::collections::HashMap;
 
-use anyfn::Ref;
+use anyfn::{DType, Ref};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::Var;
+use anyfn_ir::expr::{Expr, Range, Var};
 
 #[derive(Clone)]
 pub(crate) enum Named {
@@ -52,4 +52,22 @@ impl<'a> Scope<'a> {
             }
         }
     }
+}
+
+/// Names and facts that a parser needs for TVMScript.
+pub(crate) struct Script<'a> {
+    /// Name under which the module of the tensor IR is imported, usually `T`.
+    pub(crate) tensor: &'a str,
+    /// Name under which the module of the module IR is imported, usually `I`.
+    pub(crate) module: &'a str,
+    /// Variables of type `int64` that the source declares before its functions, such as `n = TypeVar("n")`.
+    pub(crate) sizes: Vec<&'a str>,
+    /// Constants that the caller of the parser defines: numbers, and strings that name data types.
+    pub(crate) names: HashMap<String, Expr>,
+    /// Data types of the variables that the current function declares, such as `n = T.int64()`.
+    pub(crate) declared: HashMap<&'a str, DType>,
+    /// Parameters of type `T.handle` whose buffers `T.match_buffer` has declared.
+    pub(crate) matched: Vec<(Ref<Var>, Ref<Buffer>)>,
+    /// Ranges of the loops around the current position, by the addresses of the loop variables.
+    pub(crate) loops: HashMap<usize, Ref<Range>>,
 }

@@ -17,14 +17,60 @@ use crate::lexer::Token;
 use crate::scope::Named;
 
 /// Definition that is visible in the remaining statements at the same indentation.
-enum Cover {
+pub(crate) enum Cover {
     Let(Ref<Var>, Expr),
     Allocate(Ref<Buffer>),
 }
 
+/// Result of parsing a line: a declaration, a definition for the lines that follow, or a statement.
+pub(crate) enum Item {
+    Nothing,
+    Cover(Cover),
+    Stmt(Stmt),
+}
+
+/// Bound of a loop. The flag is true for a number without a data type, which takes the data type of the loop
+/// variable.
+pub(crate) type Bound = (Expr, bool);
+
+/// Header of nested loops: for each variable an optional first value and the number of iterations.
+pub(crate) struct Nest<'a> {
+    pub(crate) names: Vec<&'a str>,
+    pub(crate) bounds: Vec<(Option<Bound>, Bound)>,
+    pub(crate) kind: ForKind,
+    pub(crate) annotations: Map<anyfn::String, anyfn::Any>,
+    /// Data type of the loop variables, if the source states it.
+    pub(crate) told: Option<DType>,
+    /// Byte offset of the header, for errors.
+    pub(crate) at: usize,
+}
+
+/// Block whose axes and properties have been parsed, and whose body has not.
+pub(crate) struct OpenBlock {
+    pub(crate) parts: BlockParts,
+    /// Values of the axes. Empty for a block that is not placed.
+    pub(crate) values: Vec<Expr>,
+    pub(crate) predicate: Expr,
+    /// Regions that the source states. If it states none, they are derived from the body.
+    pub(crate) reads: Option<Vec<Ref<BufferRegion>>>,
+    pub(crate) writes: Option<Vec<Ref<BufferRegion>>>,
+}
+
+impl OpenBlock {
+    pub(crate) fn new(annotations: Map<anyfn::String, anyfn::Any>) -> OpenBlock {
+        OpenBlock {
+            parts: BlockParts { annotations, ..BlockParts::default() },
+            values: Vec::new(),
+            predicate: ops::bool(true),
+            reads: None,
+            writes: None,
+        }
+    }
+}
+
 impl<'a> Parser<'a> {
     /// Parses a colon and the indented statements after it, which have a separate scope.
-    fn suite(&mut self, place: &str) -> Result<Stmt> {
+    pub(crate) fn suite(&mut self, place: &str) -> Result<Stmt> {
         self.open_suite(place)?;
         let mark = self.scope.enter();
         let stmts = self.deeper(Self::stmts);
@@ -34,7 +80,7 @@ impl<'a> Parser<'a> {
         Ok(stmts)
     }
 
-    fn open_suite(&mut self, place: &str) -> Result<()> {
+    pub(crate) fn open_suite(&mut self, place: &str) -> Result<()> {
         self.expect(":", place)?;
         self.newline()?;
         if *self.next() != Token::Indent {
@@ -44,7 +90,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn close_suite(&mut self) -> Result<()> {
+    pub(crate) fn close_suite(&mut self) -> Result<()> {
         match self.next() {
             Token::Dedent => {
                 self.at += 1;
@@ -72,7 +118,7 @@ impl<'a> Parser<'a> {
 
     /// Parses the remaining statements at the current indentation. A definition and the statements in its
     /// scope form one statement.
-    fn items(&mut self) -> Result<Vec<Stmt>> {
+    pub(crate) fn items(&mut self) -> Result<Vec<Stmt>> {
         // The statements before each definition, each with that definition.
         let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();
         let mut items = Vec::new();
@@ -88,6 +134,15 @@ impl<'a> Parser<'a> {
             if self.eat_name("pass") {
                 self.newline()?;
                 has_pass = true;
+            } else if self.script.is_some() {
+                match self.script_item()? {
+                    Item::Nothing => {}
+                    Item::Cover(cover) => {
+                        outer.push((std::mem::take(&mut items), cover));
+                        has_pass = false;
+                    }
+                    Item::Stmt(stmt) => items.push(stmt),
+                }
             } else if self.declaration()? {
                 // The line only declares a name.
             } else if let Some(cover) = self.definition()? {
@@ -250,7 +305,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    fn shape(&mut self, what: &str) -> Result<Vec<Expr>> {
+    pub(crate) fn shape(&mut self, what: &str) -> Result<Vec<Expr>> {
         if !self.eat("(") {
             return self.expected(what);
         }
@@ -265,7 +320,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Converts a constant to the data type of its context. Returns any other expression unchanged.
-    fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
+    pub(crate) fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
         if value.dtype == dtype || !matches!(ExprKind::of(&value), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
         {
             return Ok(value);
@@ -273,7 +328,7 @@ impl<'a> Parser<'a> {
         self.located(at, ops::unify(value, ops::var("", dtype).into_parent())).map(|(value, _)| value)
     }
 
-    fn stmt(&mut self) -> Result<Stmt> {
+    pub(crate) fn stmt(&mut self) -> Result<Stmt> {
         match *self.next() {
             Token::Name("for") => self.for_loop(),
             Token::Name("if") => self.condition(),
@@ -284,7 +339,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a store, or an expression that is evaluated for its effect.
-    fn simple(&mut self) -> Result<Stmt> {
+    pub(crate) fn simple(&mut self) -> Result<Stmt> {
         let at = self.start();
         if let Token::Name(name @ ("reads" | "writes" | "where" | "attr")) = *self.next()
             && self.is_sign(1, "(")
@@ -299,6 +354,7 @@ impl<'a> Parser<'a> {
         if let Token::Name(name) = *self.next()
             && self.is_sign(1, ".")
             && self.scope.find(name).is_none()
+            && !self.is_script(name)
         {
             self.at += 1;
             let object = self.keyed(name, at)?;
@@ -380,7 +436,6 @@ impl<'a> Parser<'a> {
         if form == "bind" {
             kind = Some(self.thread_axis()?);
         }
-        type Bound = (Expr, bool);
         let mut bounds: Vec<(Option<Bound>, Bound)> = Vec::new();
         let mut annotations = Map::new();
         if kind.is_some() {
@@ -416,10 +471,23 @@ impl<'a> Parser<'a> {
             return self.fail("SyntaxError", form_at, &text);
         }
         let told = if self.eat_name("as") { Some(self.dtype()?) } else { None };
+        self.loop_nest(Nest {
+            names,
+            bounds,
+            kind: kind.unwrap_or(ForKind::Serial),
+            annotations,
+            told,
+            at: form_at,
+        })
+    }
+
+    /// Parses the body of nested loops and returns the loops.
+    pub(crate) fn loop_nest(&mut self, nest: Nest<'a>) -> Result<Stmt> {
+        let form_at = nest.at;
         let mark = self.scope.enter();
         let mut loops = Vec::new();
-        for (name, (min, extent)) in names.into_iter().zip(bounds) {
-            let dtype = told.unwrap_or(extent.0.dtype);
+        for (name, (min, extent)) in nest.names.into_iter().zip(nest.bounds) {
+            let dtype = nest.told.unwrap_or(extent.0.dtype);
             let typed = |(bound, is_open): Bound| {
                 if is_open { self.adopted(bound, dtype, form_at) } else { Ok(bound) }
             };
@@ -433,13 +501,17 @@ impl<'a> Parser<'a> {
             }
             let var = ops::var(name, dtype);
             self.scope.define(name, Named::Var(var.clone()));
+            if let Some(script) = &mut self.script {
+                let dom = Ref::new(Range { min: min.clone(), extent: extent.clone() });
+                script.loops.insert(address(&var), dom);
+            }
             loops.push((var, min, extent));
         }
         let body = self.suite("after the loop");
         self.scope.leave(mark);
         let mut stmt = body?;
         for (var, min, extent) in loops.into_iter().rev() {
-            stmt = node::for_loop(var, min, extent, kind.unwrap_or(ForKind::Serial), stmt, annotations.clone());
+            stmt = node::for_loop(var, min, extent, nest.kind, stmt, nest.annotations.clone());
         }
         Ok(stmt)
     }
@@ -460,14 +532,14 @@ impl<'a> Parser<'a> {
 
     /// Parses a bound of a loop. The returned flag is true if the bound is a number without a data type. Such
     /// a number takes the data type of the loop variable.
-    fn bound(&mut self) -> Result<(Expr, bool)> {
+    pub(crate) fn bound(&mut self) -> Result<(Expr, bool)> {
         let minus = usize::from(self.is_sign(0, "-"));
         let is_open = matches!(self.ahead(minus), Token::Int(_))
             && (self.is_sign(minus + 1, ",") || self.is_sign(minus + 1, ")"));
         Ok((self.expr()?, is_open))
     }
 
-    fn condition(&mut self) -> Result<Stmt> {
+    pub(crate) fn condition(&mut self) -> Result<Stmt> {
         self.at += 1;
         let at = self.start();
         let condition = self.expr()?;
@@ -580,25 +652,22 @@ impl<'a> Parser<'a> {
         is_placed: bool,
         annotations: Map<anyfn::String, anyfn::Any>,
     ) -> Result<Stmt> {
-        let mut parts = BlockParts { annotations, ..BlockParts::default() };
-        let mut values = Vec::new();
-        let mut predicate = ops::bool(true);
-        let (mut reads, mut writes) = (None, None);
+        let mut open = OpenBlock::new(annotations);
         loop {
             let at = self.start();
             if let Some(buffer) = self.alloc()? {
-                parts.alloc_buffers.push(buffer);
+                open.parts.alloc_buffers.push(buffer);
             } else if matches!(self.next(), Token::Name(_)) && self.is_sign(1, "=") && self.is_name(2, "axis") {
                 let (axis, value) = self.axis(is_placed)?;
-                parts.iter_vars.push(axis);
-                values.extend(value);
+                open.parts.iter_vars.push(axis);
+                open.values.extend(value);
             } else if self.is_name(0, "where") && self.is_sign(1, "(") {
                 self.at += 2;
-                predicate = self.expr()?;
+                open.predicate = self.expr()?;
                 self.expect(")", "after the condition")?;
                 self.newline()?;
-                if predicate.dtype != DType::BOOL {
-                    let text = format!("a condition must be bool but is {}", predicate.dtype);
+                if open.predicate.dtype != DType::BOOL {
+                    let text = format!("a condition must be bool but is {}", open.predicate.dtype);
                     return self.fail("TypeError", at, &text);
                 }
             } else if matches!(self.next(), Token::Name("reads" | "writes")) && self.is_sign(1, "(") {
@@ -606,17 +675,23 @@ impl<'a> Parser<'a> {
                 self.at += 2;
                 let regions = self.list(")", "in the regions", Self::region)?;
                 self.newline()?;
-                *(if is_reads { &mut reads } else { &mut writes }) = Some(regions);
+                *(if is_reads { &mut open.reads } else { &mut open.writes }) = Some(regions);
             } else if self.is_name(0, "with") && self.is_name(1, "init") {
                 self.at += 2;
                 self.expect("(", "after `init`")?;
                 self.expect(")", "")?;
-                parts.init = Some(self.suite("after `with init()`")?);
+                open.parts.init = Some(self.suite("after `with init()`")?);
                 break;
             } else if !self.declaration()? {
                 break;
             }
         }
+        self.close_block(name, is_placed, open)
+    }
+
+    /// Parses the body of a block and returns the block.
+    pub(crate) fn close_block(&mut self, name: &str, is_placed: bool, open: OpenBlock) -> Result<Stmt> {
+        let OpenBlock { mut parts, values, mut predicate, reads, writes } = open;
         // The predicate is evaluated outside of the block, so axes in it are replaced by their values.
         let axes: Vec<_> = parts.iter_vars.iter().map(|axis| address(&axis.var)).collect();
         let value_of =
@@ -634,7 +709,7 @@ impl<'a> Parser<'a> {
 
     /// Parses an axis of a block: `v = axis.spatial(extent, value)`. The value is omitted if `is_placed` is
     /// false.
-    fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
+    pub(crate) fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
         let name = self.word("the name of an axis")?;
         self.at += 2;
         self.expect(".", "after `axis`")?;
@@ -677,7 +752,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the range `(first, extent)` of an axis, or an extent that begins with a parenthesis.
-    fn pair(&mut self) -> Result<(Option<Expr>, Expr)> {
+    pub(crate) fn pair(&mut self) -> Result<(Option<Expr>, Expr)> {
         let before = self.at;
         self.at += 1;
         let first = self.expr()?;
@@ -693,7 +768,7 @@ impl<'a> Parser<'a> {
 
 /// Combines statements into one statement. A single statement is returned unchanged, and any other
 /// number of statements becomes a sequence.
-fn one(items: Vec<Stmt>) -> Stmt {
+pub(crate) fn one(items: Vec<Stmt>) -> Stmt {
     match <[Stmt; 1]>::try_from(items) {
         Ok([only]) => only,
         Err(items) => node::seq(items),
@@ -704,7 +779,7 @@ fn one(items: Vec<Stmt>) -> Stmt {
 #[derive(Default)]
 struct Inside(HashSet<usize>);
 
-fn address<T: Object>(node: &Ref<T>) -> usize {
+pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 

@@ -59,7 +59,9 @@ impl<'a> Parser<'a> {
                 Any::new(self.located(at, map)?)
             }
             Token::Name(name) if self.is_sign(1, "(") => self.named_value(name, at),
-            Token::Name(name) if self.is_sign(1, ".") && self.scope.find(name).is_none() => {
+            Token::Name(name)
+                if self.is_sign(1, ".") && self.scope.find(name).is_none() && !self.is_script(name) =>
+            {
                 self.at += 1;
                 self.keyed(name, at).map(Any::from)
             }

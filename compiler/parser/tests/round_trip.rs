@@ -277,7 +277,7 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ("x: T.int32 = 3", "line 2, column 8: `T` is not a data type; write `int32` without `T.`"),
         (
             "x: T.Buffer((4,), float32) = 3",
-            "`T` is not a data type; TVMScript is not supported; declare a buffer as in `A: Buffer((4, 4), float32)`",
+            "`T` is not a data type; write `@T.prim_func` before the function if it is TVMScript, or declare a buffer as in `A: Buffer((4, 4), float32)`",
         ),
         (
             "for i in rnge(n):\n        pass",

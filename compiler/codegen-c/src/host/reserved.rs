@@ -7,9 +7,9 @@ pub(super) const RESERVED: &str = "auto break case char const continue default d
                         int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t size_t \
                         task group data shared end at stdin stdout stderr errno math_errhandling signgam M_E L_tmpnam L_ctermid P_tmpdir \
                         exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh \
-                        atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign expf exp2f logf log2f log10f \
+                        atanh floor ceil trunc round nearbyint erf fabs pow atan2 fmod hypot copysign expf exp2f logf log2f log10f \
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
-                        floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
+                        floorf ceilf truncf roundf nearbyintf erff fabsf powf atan2f fmodf hypotf copysignf";
 
 /// Prefixes of the lowercase macros that the header `cpuid.h` defines.
 pub(super) const PREFIXES: &[&str] = &["bit_", "signature_"];

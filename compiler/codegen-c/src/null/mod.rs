@@ -165,7 +165,7 @@ impl Dialect for Null {
         thread_index thread_count thread_index_x thread_index_y thread_index_z \
         block_index_x block_index_y block_index_z barrier select floor_div floor_mod min max \
         exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh \
-        atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign";
+        atanh floor ceil trunc round nearbyint erf fabs pow atan2 fmod hypot copysign";
     const RESERVED_PREFIXES: &'static [&'static str] = &[];
 
     fn prelude() -> String {

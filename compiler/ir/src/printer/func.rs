@@ -112,12 +112,12 @@ impl Printer {
 
 /// Visitor that collects the variables and buffers that a function uses but does not define. Each node is visited once.
 #[derive(Default)]
-struct Free {
+pub(super) struct Free {
     defined: HashSet<usize>,
     /// Addresses of the variables that statements and expressions in the function's body define.
-    bound: HashSet<usize>,
-    vars: Vec<Ref<Var>>,
-    buffers: Vec<Ref<Buffer>>,
+    pub(super) bound: HashSet<usize>,
+    pub(super) vars: Vec<Ref<Var>>,
+    pub(super) buffers: Vec<Ref<Buffer>>,
     seen: Seen,
 }
 
@@ -182,7 +182,7 @@ impl Visitor for Free {
     }
 }
 
-fn free(func: &PrimFunc) -> Free {
+pub(super) fn free(func: &PrimFunc) -> Free {
     let mut free = Free::default();
     for param in func.params.iter() {
         free.define(&param);

@@ -9,12 +9,15 @@
 mod expr;
 mod func;
 mod stmt;
+mod tvmscript;
 mod value;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use anyfn::{Array, Object, ObjectRef, Ref};
+
+pub use tvmscript::tvmscript;
 
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, Var};
@@ -138,6 +141,10 @@ struct Printer {
     /// True while the shapes of parameters are printed. In these shapes, the first use of a variable defines
     /// it.
     defining: bool,
+    /// Variables that the shape being printed names first, and TVMScript therefore writes as strings.
+    unnamed: HashSet<usize>,
+    /// First construct without an equivalent in TVMScript.
+    unsupported: Option<String>,
 }
 
 fn address<T: Object>(object: &Ref<T>) -> usize {

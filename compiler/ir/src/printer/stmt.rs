@@ -392,7 +392,7 @@ impl Printer {
 /// both `min` and `extent` are constants, the end is their sum. If `min` is 0, the end is the
 /// extent itself, unless the extent has the form `0 + x`. In all other cases, the end is a sum
 /// whose left operand is `min`. Returns `None` if the data types differ or the sum overflows.
-fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
+pub(super) fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
     if min.dtype != extent.dtype {
         return None;
     }
