@@ -1,4 +1,4 @@
-"""Adapts the pages to the site: MkDocs calls the functions of this file."""
+"""MkDocs hooks that adapt the Markdown pages in ``docs`` to the published site."""
 
 import re
 

@@ -82,7 +82,7 @@ pub enum Outcome {
 /// Test cases that were loaded from JSON files of this crate.
 #[derive(Debug)]
 pub struct Corpus {
-    /// Test cases from `values.json`; empty for the cases of the peer.
+    /// Test cases from `values.json`; empty in the corpus that [`Corpus::load_peer`] returns.
     pub values: Vec<ValueCase>,
     /// Test cases from `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json`
     /// and `tensors.json`, or from `peer.json`. Cases that define types come before the cases that

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyfn::{Any, Array, Bytes, DType, Device, Map, Result, Shape, String, register};
 
-/// a + b, as 64-bit integers, with wraparound on overflow.
+/// Returns a + b as a 64-bit integer; overflow wraps around.
 #[register("testing.add_i64")]
 fn add_i64(a: i64, b: i64) -> i64 {
     a.wrapping_add(b)

@@ -116,7 +116,7 @@ def doctor() -> "Diagnosis":
 
 
 class Timing(_core.Object):
-    """Result of a measurement; times are in seconds per call."""
+    """Results of the measurements of an evaluator; all times are in seconds per call."""
 
     __slots__ = ()
 

@@ -583,7 +583,7 @@ class _Package:
         self._add(_TYPES, module, [_ANY_OVERRIDE, *imports.lines(), "", *body], source)
 
     def _known(self, module: _Module, end: str) -> dict[str, str]:
-        """Returns the sections of a module that earlier runs have written."""
+        """Returns the sections that earlier runs of ``anyfn stubs`` wrote to a module's file with the extension ``end``, by kind."""
         if not self.layout.folder:
             return {}
         file = self.layout.file(module)
@@ -602,7 +602,7 @@ class _Package:
         return files
 
     def _path_of(self, module: _Module) -> str:
-        """Returns the dotted name of a module's namespace; empty for functions and types whose names contain no dot."""
+        """Returns the dotted name of a module's namespace; empty for the module of functions and types whose names have no dot."""
         return next((".".join(path) for path, other in self.layout.modules.items() if other is module), "")
 
 

@@ -433,14 +433,14 @@ class Schedule(_Shown, Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def split(self, loop: Var, factors: Sequence[Union[int, None]]) -> Array[Var]:
-        """Splits a loop into nested loops whose extents are the factors, and returns them; one factor may be None and is
-        then inferred. If the factors cover more iterations than the loop has, the blocks inside are guarded by a
-        condition.
+        """Splits a loop into nested loops, whose extents are the factors, and returns the new loops.
+        One factor may be None; it is then inferred from the trip count. If the factors cover more
+        iterations than the loop has, the blocks inside are guarded by a condition.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def fuse(self, loops: Union[Var, Sequence[Var]], *more: Var) -> Var:
-        """Fuses perfectly nested loops into one loop, and returns it.
+        """Fuses perfectly nested loops into one loop, and returns the fused loop.
 
         The loops are a list, or separate arguments: ``fuse(i, j)``.
 
@@ -508,11 +508,12 @@ class Schedule(_Shown, Object):
         index_map: Union[IndexMap, Callable[..., Sequence[_Operand]]],
         pad: Union[int, float, PrimExpr, None] = None,
     ) -> None:
-        """Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or
-        by its index among the buffers that the block writes, followed by those that it reads. ``index_map`` is a
-        ``tir.IndexMap``, or a function that receives the indices of an element and returns its new indices. The
-        buffer may become larger. If ``pad`` is given, the loops of the block that sets the buffer run over all
-        locations of the new layout, and the block stores ``pad`` in locations that hold no element.
+        """Changes the memory layout of a buffer that the function allocates. The buffer is given by
+        its name, or by its index among the buffers that the block writes, followed by those that it
+        reads. ``index_map`` is a ``tir.IndexMap``, or a function that receives the indices of an
+        element and returns its new indices. The buffer may become larger. If ``pad`` is given, the
+        loops of the block that sets the buffer run over all locations of the new layout, and this
+        block stores ``pad`` in locations that hold no element.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
@@ -529,8 +530,9 @@ class Schedule(_Shown, Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def compute_at(self, block: _BlockName, loop: Var) -> None:
-        """Moves a block into a loop that contains the blocks that read its result, so that each iteration computes the
-        elements that it needs. The block gets new loops.
+        """Moves a block into a loop that contains the readers of its result. In each iteration, the
+        block then computes only the elements that the readers need in that iteration. The block
+        gets new loops.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
@@ -541,9 +543,10 @@ class Schedule(_Shown, Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def pad_axes(self, block: _BlockName, multiples: Sequence[Union[int, None]]) -> None:
-        """Rounds the extents of a block's axes up to multiples of the given numbers, one for each axis in order; None
-        leaves an axis unchanged. The block then computes elements that are never read, so that loops over tiles need no
-        conditions. Where it would read beyond a buffer for such an element, it reads the nearest element.
+        """Rounds the extents of a block's axes up to multiples of the given numbers, one for each axis
+        in order; None leaves an axis unchanged. The block then computes elements that are never
+        read, so that loops over tiles need no conditions. Where the block would read beyond a
+        buffer for such an element, or read an element that may be unset, it reads a nearby element.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
@@ -553,8 +556,8 @@ class Schedule(_Shown, Object):
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
     def reverse_compute_inline(self, block: _BlockName) -> None:
-        """Inlines a block into the block that produces its input. That block then computes the elements of the
-        inlined block directly.
+        """Inlines a block into the producer of its input. The producer then computes the elements of
+        the inlined block directly.
 
         The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """

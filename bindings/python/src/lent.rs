@@ -26,7 +26,7 @@ use crate::lift::lift_borrowed;
 use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
-/// Arguments of one callback that are borrowed tensors and were replaced by copies.
+/// Borrowed tensors among the arguments of one callback that were replaced by copies.
 pub(crate) struct Loans(Vec<BorrowedArgs>);
 
 struct BorrowedArgs {

@@ -103,8 +103,9 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// Returns true if a class inherits the attribute called `name` from the class of an ancestor of
-/// the type. The method of the type then overrides the attribute.
+/// Returns true if the method `name` of the type `info` overrides the attribute of that name of
+/// `class`, that is, if `class` inherits the attribute from a class that represents an ancestor of
+/// the type.
 fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
     let order = class.attr(names::MRO.get())?;
     let dict = py::intern(c"__dict__")?;

@@ -515,7 +515,10 @@ def fails(seed, skipped=(), target=None):
 
 
 def shrunk(seed, target=None):
-    """Returns a description of a seed's failure without the schedule steps that it does not need, or None."""
+    """Returns a description of the failure of a seed's program without unnecessary steps, or None if the program passes.
+
+    A schedule step is unnecessary if the program still fails without it.
+    """
     text = fails(seed, (), target)
     if text is None:
         return None

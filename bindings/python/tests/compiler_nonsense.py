@@ -254,7 +254,7 @@ class Case:
                 raise Wrong(f"argument {number} is {ours}\nbut interpreted it is {theirs}\n{func}")
 
     def steps(self, schedule):
-        """Applies random schedule steps to a function that may be invalid."""
+        """Applies random schedule steps to the function of ``schedule``, which may be invalid IR, and then lowers it."""
         blocks = schedule.get_blocks()
         for name in ("compute_inline", "reverse_compute_inline"):
             if blocks:

@@ -27,9 +27,9 @@ def load(tmp_path):
 
 
 def doubled(row):
-    """Returns a function that passes `X + 1` to the packed function `double` and adds the result of `row` to each row.
+    """Returns a primitive function that calls the packed function ``double`` and adds ``row(i)`` to row ``i`` of the result.
 
-    `row` is the name of a function of the peer's Python.
+    The argument of ``double`` is ``X + 1``, where ``X`` is the input. ``row`` is the name of a function of the peer's Python.
     """
     x = te.placeholder((300, 20), name="X")
     y = te.compute((300, 20), lambda i, j: x[i, j] + 1, name="Y")

@@ -226,7 +226,7 @@ def test_the_timeline_is_bounded_and_the_table_is_not():
             anyfn.testing.nop()
     assert p.calls == 100 and p.dropped == 90 and len(events(p)) == 10
     assert rows(p)["testing.nop"]["calls"] == 100
-    assert "90 of them are not in the timeline" in str(p)
+    assert "90 calls missing from the timeline" in str(p)
     assert check_trace(p.trace())["otherData"]["dropped"] == "90"
 
 

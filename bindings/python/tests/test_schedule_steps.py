@@ -35,7 +35,7 @@ def steps():
 
 
 def program(part):
-    """Returns the only Python sample in a part of the page."""
+    """Returns the Python example in a part of ``docs/schedule-steps.md``, which must contain exactly one."""
     [code] = re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
     return code
 

@@ -230,7 +230,8 @@ pub struct Not {
     pub a: Expr,
 }
 
-/// Choice between two values by a condition. The value that is not chosen is not evaluated.
+/// Choice between two values by a condition. If the condition is a scalar, the value that is not
+/// chosen is not evaluated.
 #[derive(Object)]
 #[object(key = "tir.Select", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -319,7 +320,7 @@ pub struct Call {
     pub args: Array<ObjectRef>,
 }
 
-/// Expression that binds a variable to a value.
+/// Expression that binds a variable to a value within its body.
 #[derive(Object)]
 #[object(key = "tir.Let", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -390,7 +391,7 @@ pub struct Reduce {
     /// Condition under which a value is included in the reduction. If the condition is false, the identity
     /// element is combined instead.
     pub condition: Expr,
-    /// Index of this result among the results of the combiner.
+    /// Index of the result of this expression among the results of the combiner.
     pub value_index: i32,
 }
 

@@ -106,7 +106,8 @@ impl Not {
 
 #[methods]
 impl Select {
-    /// Creates a choice between two values. The value that is not chosen is not evaluated.
+    /// Creates a choice between two values. If the condition is a scalar, the value that is not
+    /// chosen is not evaluated.
     #[init]
     fn new(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Select> {
         ops::select(condition.0.clone(), true_value.0.clone(), false_value.0.clone())?;
@@ -170,7 +171,7 @@ impl Call {
 
 #[methods]
 impl Let {
-    /// Creates an expression that binds a variable to a value.
+    /// Creates an expression that binds a variable to a value within its body.
     #[init]
     fn new(var: Ref<Var>, value: Operand, body: Operand) -> Result<Let> {
         only!(ops::bind(var, value.0, body.0)?, Let { var, value, body })

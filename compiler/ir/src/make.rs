@@ -111,7 +111,7 @@ pub fn if_then(condition: Expr, then_case: Stmt, else_case: Option<Stmt>) -> Res
     Ok(Ref::new(IfThenElse { base: StmtNode {}, condition, then_case, else_case }).into_parent())
 }
 
-/// Creates a statement that binds a variable to a value.
+/// Creates a statement that binds a variable to a value within its body.
 ///
 /// # Errors
 /// Returns `TypeError` if the data types of the variable and the value differ.

@@ -92,7 +92,7 @@ pub struct IfThenElse {
     pub else_case: Option<Stmt>,
 }
 
-/// Statement that binds a variable to a value.
+/// Statement that binds a variable to a value within its body.
 #[derive(Object)]
 #[object(key = "tir.LetStmt", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
@@ -130,7 +130,7 @@ pub struct Evaluate {
     pub value: Expr,
 }
 
-/// Assertion: ends the function with an error unless a condition holds.
+/// Assertion, which ends the enclosing function with an error unless a condition holds.
 #[derive(Object)]
 #[object(key = "tir.AssertStmt", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
@@ -173,7 +173,8 @@ pub struct Block {
     pub annotations: Map<String, Any>,
 }
 
-/// Realization of a block: the values of its axes at its position in the loop nest.
+/// Realization of a block: the block, with the values of its axes and the condition under which it
+/// runs.
 #[derive(Object)]
 #[object(key = "tir.BlockRealize", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]

@@ -1,4 +1,4 @@
-//! Scopes of the names that source defines, and the names of TVMScript.
+//! Scopes of the names that source code defines, and the names of TVMScript.
 
 use std::collections::HashMap;
 

@@ -56,7 +56,8 @@ passes! {
     vectorize "tir.transform.vectorize",
     /// Unrolls the loops of kind `unrolled`.
     unroll "tir.transform.unroll",
-    /// Computes operations on float16 and bfloat16 in float32, and rounds their results.
+    /// Rewrites operations on float16 and bfloat16 so that they are computed in float32 and their
+    /// results are rounded.
     widen_floats "tir.transform.widen_floats",
     /// Moves calls of packed functions out of expressions: each becomes a statement or the value of a variable.
     lower_packed_calls "tir.transform.lower_packed_calls",

@@ -262,8 +262,9 @@ impl Pipeline {
         self.state().times.clone()
     }
 
-    /// Calls `callback(is_after, place, name, module)` before and after each pass, where `place` is the index of the
-    /// pass and `name` is its name. An error that the callback raises ends the run.
+    /// Calls `callback(is_after, place, name, module)` before and after each pass, where `place` is
+    /// the index of the pass and `name` is its name. If the callback raises an error, the run of
+    /// the pipeline ends with this error.
     pub fn watch(&self, callback: PackedFunc) {
         self.watch_with(move |moment| {
             let place = moment.place as i64;

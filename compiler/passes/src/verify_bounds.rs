@@ -106,8 +106,9 @@ fn outside_here(
 /// Variables, each with the value that is assigned to it.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Returns the values that the rule `corner` assigns to the enclosing loop variables and axes, `runs`.
-/// Returns `None` if the variables might never take these values.
+/// Returns a value for each of `runs`, the enclosing loop variables and axes: its first or its last
+/// value, as `corner` selects. Returns `None` if a loop has no iterations, or if its trip count
+/// depends on data or calls and may be 0, so that the variables might never take these values.
 fn values(
     analyzer: &mut Analyzer,
     runs: &[(Ref<Var>, Expr, Expr)],

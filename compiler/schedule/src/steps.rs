@@ -171,12 +171,12 @@ steps! {
     /// Returns the loops around a block, outermost first.
     fn get_loops(block: Block) -> Loops = tree::loops_around;
 
-    /// Splits a loop into nested loops whose extents are the factors, and returns them; one factor may be None and is
-    /// then inferred. If the factors cover more iterations than the loop has, the blocks inside are guarded by a
-    /// condition.
+    /// Splits a loop into nested loops, whose extents are the factors, and returns the new loops.
+    /// One factor may be None; it is then inferred from the trip count. If the factors cover more
+    /// iterations than the loop has, the blocks inside are guarded by a condition.
     fn split(r#loop: Loop, factors: Numbers) -> Loops = loops::split;
 
-    /// Fuses perfectly nested loops into one loop, and returns it.
+    /// Fuses perfectly nested loops into one loop, and returns the fused loop.
     fn fuse(loops: Loops) -> Loop = loops::fuse;
 
     /// Reorders nested loops into the given order, outermost first. Other loops of the nest keep their positions.
@@ -214,11 +214,12 @@ steps! {
     /// among the buffers that the block writes. The scope is `global`, or `shared` for memory of a block of threads.
     fn set_scope(block: Block, buffer_index: Buffer, scope: Text) = threads::set_scope;
 
-    /// Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or
-    /// by its index among the buffers that the block writes, followed by those that it reads. `index_map` is a
-    /// `tir.IndexMap`, or a function that receives the indices of an element and returns its new indices. The
-    /// buffer may become larger. If `pad` is given, the loops of the block that sets the buffer run over all
-    /// locations of the new layout, and the block stores `pad` in locations that hold no element.
+    /// Changes the memory layout of a buffer that the function allocates. The buffer is given by
+    /// its name, or by its index among the buffers that the block writes, followed by those that it
+    /// reads. `index_map` is a `tir.IndexMap`, or a function that receives the indices of an
+    /// element and returns its new indices. The buffer may become larger. If `pad` is given, the
+    /// loops of the block that sets the buffer run over all locations of the new layout, and this
+    /// block stores `pad` in locations that hold no element.
     fn transform_layout(block: Block, buffer: Buffer, index_map: IndexMap, pad: Pad = None) = layout::transform_layout;
 
     /// Attaches an annotation, which consists of a key and a value, to a loop or to a block that is given by its name.
@@ -229,23 +230,25 @@ steps! {
     /// independently of each other, and the original block combines them. Returns the name of the new block.
     fn rfactor(block: Block, r#loop: Loop) -> Block = rfactor::rfactor;
 
-    /// Moves a block into a loop that contains the blocks that read its result, so that each iteration computes the
-    /// elements that it needs. The block gets new loops.
+    /// Moves a block into a loop that contains the readers of its result. In each iteration, the
+    /// block then computes only the elements that the readers need in that iteration. The block
+    /// gets new loops.
     fn compute_at(block: Block, r#loop: Loop) = compute_at::compute_at;
 
     /// Moves a block into a loop that contains the producer of its input, after the producer. In each iteration, the
     /// block then uses the elements that were computed in the same iteration. The block gets new loops.
     fn reverse_compute_at(block: Block, r#loop: Loop) = reverse::reverse_compute_at;
 
-    /// Rounds the extents of a block's axes up to multiples of the given numbers, one for each axis in order; None
-    /// leaves an axis unchanged. The block then computes elements that are never read, so that loops over tiles need no
-    /// conditions. Where it would read beyond a buffer for such an element, it reads the nearest element.
+    /// Rounds the extents of a block's axes up to multiples of the given numbers, one for each axis
+    /// in order; None leaves an axis unchanged. The block then computes elements that are never
+    /// read, so that loops over tiles need no conditions. Where the block would read beyond a
+    /// buffer for such an element, or read an element that may be unset, it reads a nearby element.
     fn pad_axes(block: Block, multiples: Numbers) = pad_axes::pad_axes;
 
     /// Inlines a block into the blocks that read its result.
     fn compute_inline(block: Block) = blocks::compute_inline;
 
-    /// Inlines a block into the block that produces its input. That block then computes the elements of the
-    /// inlined block directly.
+    /// Inlines a block into the producer of its input. The producer then computes the elements of
+    /// the inlined block directly.
     fn reverse_compute_inline(block: Block) = reverse_inline::reverse_compute_inline;
 }

@@ -219,8 +219,8 @@ pub fn min(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Min, a, b)
 }
 
-/// Creates a choice between two values. The value that is not chosen is not evaluated, so it may
-/// contain an index that is out of bounds.
+/// Creates a choice between two values. If the condition is a scalar, the value that is not chosen
+/// is not evaluated, so it may contain an index that is out of bounds.
 pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Term>) -> Term {
     let (Term(condition), Term(yes), Term(no)) = (condition.into(), yes.into(), no.into());
     Term(condition.and_then(|condition| ops::select(condition, yes?, no?)))

@@ -6,7 +6,8 @@ use anyfn_conformance::run;
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// Adds two numbers. The name is one that the code generated for an entry might use for itself.
+/// Adds two numbers. The function is named `add` to check that this name does not clash with a name
+/// in the code that `#[register]` generates.
 #[register("web.add")]
 fn add(a: i64, b: i64) -> i64 {
     a + b

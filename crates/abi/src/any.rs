@@ -32,7 +32,8 @@ pub union TVMFFIAnyValue {
     pub v_int64: i64,
     /// Value of a floating-point number.
     pub v_float64: f64,
-    /// Opaque pointer, or address of a `DLTensor` or of a byte array.
+    /// Opaque pointer, or address of a `DLTensor`, of a byte array, or of a variable (for an
+    /// r-value reference).
     pub v_ptr: *mut c_void,
     /// Borrowed, NUL-terminated string.
     pub v_c_str: *const c_char,
@@ -49,8 +50,9 @@ pub union TVMFFIAnyValue {
 }
 
 impl TVMFFIAnyValue {
-    /// Creates the payload of an opaque pointer, or of the address of a `DLTensor` or of a byte array. On a 32-bit target,
-    /// the other four bytes are zero, so that all bits of the union can be compared.
+    /// Creates the payload of an opaque pointer, or of the address of a `DLTensor`, of a byte
+    /// array, or of a variable (for an r-value reference). On a 32-bit target, the other four bytes
+    /// are zero, so that all bits of the union can be compared.
     #[inline]
     pub const fn from_ptr(ptr: *mut c_void) -> Self {
         let mut value = TVMFFIAnyValue { v_uint64: 0 };

@@ -47,7 +47,8 @@ backend! {
     /// never end.
     fn TVMBackendParallelBarrier(task_id: c_int, env: *mut TVMParallelGroupEnv) -> c_int;
 
-    /// Allocates temporary memory on a device, aligned to 64 bytes on the host. The element type is only a hint.
+    /// Allocates temporary memory on a device. Memory on the host is aligned to 64 bytes. The
+    /// element type is only a hint.
     ///
     /// Returns NULL and raises an error if the memory cannot be allocated. The memory must be freed on the same thread,
     /// in any order.

@@ -24,7 +24,7 @@ macro_rules! functions {
             $( $(#[$doc])* pub fn $name($($arg: $ty),*) $(-> $ret)?; )*
         }
 
-        /// All functions of the ABI as pointers, in the order of the header.
+        /// Table of pointers to all functions of the ABI, in the order of the C header.
         ///
         /// A frontend that must not depend on symbol resolution obtains this table from [`anyfn_api`] and calls through
         /// it. Members are only ever appended. A member exists if it lies within the first `size` bytes.
@@ -70,8 +70,8 @@ functions! {
     /// Releases a strong reference. Releasing the last one destroys the object. Always returns 0; NULL is ignored.
     fn TVMFFIObjectDecRef(obj: TVMFFIObjectHandle) -> c_int;
 
-    /// Creates an object that holds `handle`. When it is destroyed, it calls `deleter(handle)` if `deleter` is not
-    /// NULL.
+    /// Creates an object that holds `handle`. The object calls `deleter(handle)` when it is
+    /// destroyed, unless `deleter` is NULL.
     ///
     /// `type_index` must be `kTVMFFIOpaquePyObject`.
     fn TVMFFIObjectCreateOpaque(
@@ -90,7 +90,8 @@ functions! {
     /// Looks up the index of a type by its key. Raises `InternalError` if the type does not exist.
     fn TVMFFITypeKeyToIndex(type_key: *const TVMFFIByteArray, out_tindex: *mut i32) -> c_int;
 
-    /// Creates a function. When it is destroyed, it calls `deleter(self)` if `deleter` is not NULL.
+    /// Creates a function object. The object calls `deleter(self)` when it is destroyed, unless
+    /// `deleter` is NULL.
     ///
     /// `safe_call` receives `self` as its first argument. If both `self` and `deleter` are NULL, it receives the
     /// function object itself instead.
@@ -244,7 +245,8 @@ functions! {
     /// Returns the column of an attribute, at a stable address; NULL if the attribute has not been registered yet.
     fn TVMFFIGetTypeAttrColumn(attr_name: *const TVMFFIByteArray) -> *const TVMFFITypeAttrColumn;
 
-    /// Describes the current source location. The string is valid until this thread calls the function again.
+    /// Returns a backtrace that begins with the given source location. The string is valid until
+    /// this thread calls the function again.
     ///
     /// The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
     /// environment variable `ANYFN_BACKTRACE` is 1.

@@ -23,8 +23,8 @@ pub struct TVMFFIObject {
 
 /// Flag: a thread is executing an operation on this List or Dict, or is changing the backtrace of this Error.
 pub const OBJECT_FLAG_LOCKED: u32 = 1;
-/// Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. It applies to errors of all
-/// runtimes.
+/// Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. The
+/// flag is also used in errors that other runtimes created.
 pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
 /// Flag: a `const AnyfnFunctionExt*` directly follows the [`crate::TVMFFIFunctionCell`] of this Function.
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;

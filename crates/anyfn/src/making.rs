@@ -44,8 +44,8 @@ pub fn is_idle() -> bool {
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Begins to count a call to a function that creates objects. The caller must read the address
-    /// of that function afterwards, not before.
+    /// Counts a call to a function that creates objects as in progress, until the returned guard is
+    /// dropped. The caller must read the address of that function only after this.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

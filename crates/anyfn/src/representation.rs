@@ -20,7 +20,8 @@ pub(crate) const RUNS_CODE: i64 = 1 << 59;
 /// reference to the value only in the field.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
-/// Memory representation of object fields whose Rust type is `T`.
+/// Memory representation of object fields whose Rust type is `T`, which determines whether readers
+/// can borrow the field's value.
 ///
 /// Code that reads objects trusts the representation without a check. Therefore only this crate can create a
 /// representation other than [`Lent::NOT`], and the representation of one type cannot be used for another type.

@@ -56,9 +56,9 @@ impl Bundle {
     }
 
     /// Creates the builder of a bundle that contains `module` and all modules that it imports,
-    /// directly or indirectly. If one of these modules is a library or is exported as object or
-    /// source code, that module becomes the library of the bundle. Otherwise the bundle's library
-    /// consists of the added files and imports `module`.
+    /// directly or indirectly. If one of these modules is a library, or is exported as object or
+    /// source code, its code becomes the code of the bundle. Otherwise the code must be added with
+    /// [`Bundle::file`], and `module` becomes an import of it.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }

@@ -58,7 +58,7 @@ const KINDS: &[DeviceKind] = &[
     },
 ];
 
-/// Checks all devices, and reports the known device kinds that have no device.
+/// Checks all available devices, and reports why each other known kind of device has none.
 #[register("anyfn.doctor.devices", blocking)]
 fn devices() -> Vec<Check> {
     let mut checks: Vec<Check> = device::devices().into_iter().map(tried).collect();

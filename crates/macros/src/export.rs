@@ -67,8 +67,9 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
-            /// Sets the function that counts the objects freed by this library. The function belongs to the
-            /// process that loads the library, so it stays mapped when the library is unmapped.
+            /// Sets the function that counts the objects freed by this library. The function
+            /// belongs to the runtime and not to this library, so it stays mapped when the library
+            /// is unmapped.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
                 // SAFETY: the loader passes a function of the runtime.
@@ -90,8 +91,9 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::core::ptr::from_ref(place).cast_mut().cast()
             }
 
-            /// ELF note with the ABI version and the version of the core for which the library was built. The
-            /// loader reads it before any code of the library runs.
+            /// ELF note with the version of the ABI for which the library was built, and with the
+            /// oldest version of the runtime with which the library works. The loader reads the
+            /// note before any code of the library runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]
             static NOTE: ::anyfn::__private::Note = ::anyfn::__private::NOTE;

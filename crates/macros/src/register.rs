@@ -70,8 +70,9 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// Generates a safe function that passes its arguments on to an `unsafe fn`. Only the registration,
-/// which marks the function as unsafe, refers to the generated function.
+/// Generates a safe wrapper of an `unsafe fn`. Only the registration uses the wrapper, and it marks
+/// the registered function as unsafe, so callers must still meet the requirements of the
+/// `unsafe fn`.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {

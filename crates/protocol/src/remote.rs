@@ -76,8 +76,8 @@ impl Drop for Handle {
     }
 }
 
-/// Tensor in the memory of the peer. Functions of the peer take it as an argument. Its methods copy its elements from and to
-/// other tensors.
+/// Tensor in the memory of the peer. It can be an argument of the peer's functions, and has methods
+/// that copy elements between this tensor and other tensors.
 #[derive(Object)]
 #[object(key = "rpc.Tensor", init = false, final)]
 pub struct RemoteTensor {
@@ -111,7 +111,7 @@ impl RemoteObject {
         self.handle.ask(code::FIELD, (field,))
     }
 
-    /// Returns the object as a string, as the peer prints it.
+    /// Returns the string representation of the object, which the peer produces.
     #[blocking]
     fn text(&self) -> Result<Any> {
         self.handle.ask(code::TEXT, ())
@@ -120,7 +120,7 @@ impl RemoteObject {
 
 #[methods]
 impl RemoteTensor {
-    /// Copies the elements of another tensor of the same session into this one.
+    /// Copies the elements of `from`, another remote tensor of the same session, into this tensor.
     #[blocking]
     pub fn assign(&self, from: Ref<RemoteTensor>) -> Result<()> {
         if !Arc::ptr_eq(&from.handle.endpoint, &self.handle.endpoint) {
@@ -129,8 +129,8 @@ impl RemoteTensor {
         from.handle.ask(code::COPY, (self.handle.number,)).map(drop)
     }
 
-    /// Copies the elements of a local tensor of the same shape and data type into this one. `progress` is called with the number
-    /// of bytes sent so far and in total.
+    /// Copies the elements of a local tensor of the same shape and data type into this tensor.
+    /// `progress` is called with the number of bytes sent so far and in total.
     #[blocking]
     pub fn write(
         &self,

@@ -57,15 +57,15 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
     }
 }
 
-/// Returns a deep copy of a value. Containers, tensors and objects are copied; immutable values are shared
-/// with the original.
+/// Returns a deep copy of a value. Containers, tensors and objects are copied. Numbers, strings,
+/// bytes, shapes, functions, modules and enumeration values are shared with the original.
 #[anyfn::register("ffi.DeepCopy")]
 fn deep_copy_global(value: Any) -> Result<Any> {
     deep_copy(&value)
 }
 
-/// Returns a copy of a container or an object with the same elements or field values. An immutable value is returned as
-/// it is.
+/// Returns a copy of a List, Dict, tensor or object with the same elements or field values. Other
+/// values, such as Arrays, Maps and strings, are returned unchanged.
 #[anyfn::register("anyfn.ShallowCopy")]
 fn shallow_copy_global(value: Any) -> Result<Any> {
     shallow_copy(&value)

@@ -25,7 +25,8 @@ struct EnumState {
     /// All values of the enumeration, in the order of their definition.
     #[field(default)]
     entries: List<ObjectRef>,
-    /// Values by number and by name: each value is found under both keys.
+    /// Dict from numbers and names to values of the enumeration. Each value has an entry under its
+    /// number and another under its name.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
     /// Additional attributes of the values, which C++ code sets. Maps the name of each attribute to a Dict

@@ -133,7 +133,7 @@ struct Owner {
     second: Any,
 }
 
-/// Type of map keys with the same fields as [`Key`], but without hooks.
+/// Type with the same fields as [`Key`], but without hooks, whose objects are keys of maps.
 #[derive(Object)]
 #[object(key = "test.hooks.Plain")]
 struct Plain {

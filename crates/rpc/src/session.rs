@@ -100,8 +100,8 @@ impl Session {
         self.ask(code::NAMES, ())
     }
 
-    /// Returns a description of the peer: version, os, arch, triple, features of its processor, cores,
-    /// devices, and its permissions.
+    /// Returns a description of the peer: version, operating system, architecture, target triple,
+    /// pointer size, CPU features, number of cores, devices, and the permissions of this session.
     #[blocking]
     pub fn info(&self) -> Result<Any> {
         self.ask(code::INFO, ())
@@ -140,7 +140,8 @@ impl Session {
         self.ask(code::FILES, ())
     }
 
-    /// Removes an uploaded file. Returns true if it existed. A library that was loaded from it stays loaded.
+    /// Removes an uploaded file. Returns true if the file existed. A library that was loaded from
+    /// the file stays loaded.
     #[blocking]
     pub fn remove(&self, digest: &str) -> Result<bool> {
         self.ask(code::REMOVE, (digest,))?.get::<bool>()
@@ -152,9 +153,9 @@ impl Session {
         self.ask(code::LOAD, (digest,))?.get::<Module>()
     }
 
-    /// Registers a function as a global function of the peer. Code that is loaded at the peer can then call
-    /// it by this name. It stays registered until the peer's process ends. If `replace` is true, it replaces
-    /// an existing function.
+    /// Registers a function as a global function of the peer, so that code loaded at the peer can
+    /// call the function by this name. The function stays registered until the peer's process ends.
+    /// If `replace` is true, it replaces an existing function of this name.
     #[blocking]
     pub fn set_function(
         &self,
@@ -165,7 +166,7 @@ impl Session {
         self.ask(code::REGISTER, (name, function, replace)).map(drop)
     }
 
-    /// Waits until the work of a device of the peer is complete.
+    /// Waits until a device of the peer has completed all its work. The default device is the CPU.
     #[blocking]
     pub fn synchronize(&self, #[default(None)] device: Option<Device>) -> Result<()> {
         self.ask(code::SYNC, (device.unwrap_or(Device::CPU),)).map(drop)
@@ -183,8 +184,8 @@ impl Session {
     }
 }
 
-/// Returns a function that calls `function` with a time limit in seconds. A call that exceeds it raises `TimeoutError` and is
-/// cancelled at the peer.
+/// Returns a function that calls `function` with a time limit in seconds. A call that exceeds the
+/// limit raises `TimeoutError` and is cancelled at the peer.
 #[register("rpc.timed")]
 fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     let limit = self::seconds("seconds", seconds)?;
@@ -233,9 +234,9 @@ fn key_of_client(key: Option<&str>, file: Option<&str>) -> Result<Option<Key>> {
     }
 }
 
-/// Connects to a server. `key` is the string that `anyfn rpc key` prints; alternatively, `key_file` is the path of a file with
-/// the key, which `anyfn rpc key -o` creates. `timeout` is the time limit in seconds until the session begins, including the time
-/// in a queue (default 10).
+/// Connects to a server. `key` is the string that `anyfn rpc key` prints; alternatively, `key_file`
+/// is the path of a file with the key, which `anyfn rpc key -o` creates. `timeout` is the time
+/// limit in seconds (default 10) until the session begins, including the time in the queue.
 #[register("rpc.connect", blocking)]
 fn connect(
     host: &str,
@@ -342,9 +343,10 @@ impl Drop for Folder {
 /// and removes this folder.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
-/// Starts `command` as a child process, and creates a session with it over the child's file descriptor 3. A
-/// crash of the child raises `ConnectionError` in this process, with the signal or exit status and the last
-/// lines of the child's standard error, which is forwarded to that of this process.
+/// Starts `command` as a child process, and creates a session with it over the child's file
+/// descriptor 3. A crash of the child raises `ConnectionError` in this process, with the signal or
+/// exit status and the last lines of the child's standard error, which is forwarded to the standard
+/// error of this process.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::{AsFd, AsRawFd};
@@ -408,8 +410,8 @@ fn take_place(socket: i32, is_main_thread: bool) -> std::io::Result<()> {
     if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. The program that `rpc.spawn` runs must call this
-/// function.
+/// Serves the session of `rpc.spawn` on file descriptor 3 until the session ends. The program that
+/// `rpc.spawn` runs must call this function.
 #[register("rpc.serve_spawned", blocking)]
 fn serve_spawned() -> Result<()> {
     let [fd] = given::take([3], "`rpc.spawn`")?;

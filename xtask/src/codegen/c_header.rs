@@ -439,7 +439,7 @@ impl Out {
         self.raw(
             r"
 /**
- * All functions of the ABI as pointers, in the order of this header.
+ * Table of pointers to all functions of the ABI, in the order of this header.
  *
  * A client that must not depend on symbol resolution takes this table from `anyfn_api` and calls through it. Members
  * are only ever appended; `size` says how many there are.

@@ -147,8 +147,9 @@ pub(crate) fn check(root: &Path, metadata: &Value) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the crates on which a crate may depend. An example that builds a shared library is a plugin; other
-/// examples are programs.
+/// Returns the crates on which a crate may depend, or `None` if the crate is neither in the list
+/// nor an example. An example needs no entry: if it builds a shared library, the rules for plugins
+/// apply, otherwise those for programs.
 fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&'static [&'static str]> {
     if let Some((_, to)) = EDGES.iter().find(|(crate_name, _)| *crate_name == name) {
         return Some(to);

@@ -469,7 +469,10 @@ struct TVMFFIAny {
     int64_t v_int64;
     /** Value of a floating-point number. */
     double v_float64;
-    /** Opaque pointer, or address of a `DLTensor` or of a byte array. */
+    /**
+     * Opaque pointer, or address of a `DLTensor`, of a byte array, or of a variable (for an
+     * r-value reference).
+     */
     void* v_ptr;
     /** Borrowed, NUL-terminated string. */
     const char* v_c_str;
@@ -676,8 +679,8 @@ struct TVMFFITypeInfo {
 #define ANYFN_OBJECT_FLAG_LOCKED 1
 
 /**
- * Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. It applies to errors of all
- * runtimes.
+ * Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. The
+ * flag is also used in errors that other runtimes created.
  */
 #define ANYFN_OBJECT_FLAG_TRACE_LOCKED 2
 
@@ -801,8 +804,8 @@ ANYFN_DLL int TVMFFIObjectIncRef(TVMFFIObjectHandle obj);
 ANYFN_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
 
 /**
- * Creates an object that holds `handle`. When it is destroyed, it calls `deleter(handle)` if `deleter` is not
- * NULL.
+ * Creates an object that holds `handle`. The object calls `deleter(handle)` when it is
+ * destroyed, unless `deleter` is NULL.
  *
  * `type_index` must be `kTVMFFIOpaquePyObject`.
  */
@@ -822,7 +825,8 @@ ANYFN_DLL int TVMFFISetCustomAllocator(TVMFFICustomAllocator* allocator);
 ANYFN_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);
 
 /**
- * Creates a function. When it is destroyed, it calls `deleter(self)` if `deleter` is not NULL.
+ * Creates a function object. The object calls `deleter(self)` when it is destroyed, unless
+ * `deleter` is NULL.
  *
  * `safe_call` receives `self` as its first argument. If both `self` and `deleter` are NULL, it receives the
  * function object itself instead.
@@ -989,7 +993,8 @@ ANYFN_DLL int TVMFFITypeRegisterAttr(
 ANYFN_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
 
 /**
- * Describes the current source location. The string is valid until this thread calls the function again.
+ * Returns a backtrace that begins with the given source location. The string is valid until
+ * this thread calls the function again.
  *
  * The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
  * environment variable `ANYFN_BACKTRACE` is 1.
@@ -1106,7 +1111,7 @@ ANYFN_DLL int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
 ANYFN_DLL int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
 
 /**
- * All functions of the ABI as pointers, in the order of this header.
+ * Table of pointers to all functions of the ABI, in the order of this header.
  *
  * A client that must not depend on symbol resolution takes this table from `anyfn_api` and calls through it. Members
  * are only ever appended; `size` says how many there are.
@@ -1264,7 +1269,8 @@ ANYFN_DLL int TVMBackendParallelLaunch(
 ANYFN_DLL int TVMBackendParallelBarrier(int task_id, TVMParallelGroupEnv* env);
 
 /**
- * Allocates temporary memory on a device, aligned to 64 bytes on the host. The element type is only a hint.
+ * Allocates temporary memory on a device. Memory on the host is aligned to 64 bytes. The
+ * element type is only a hint.
  *
  * Returns NULL and raises an error if the memory cannot be allocated. The memory must be freed on the same thread,
  * in any order.

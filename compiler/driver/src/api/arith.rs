@@ -74,7 +74,7 @@ impl Analyzer {
         Ok(())
     }
 
-    /// Returns a lower and an upper bound of an expression as integers. A bound is None if it is not known.
+    /// Returns a lower and an upper bound of an expression as integers. An unknown bound is None.
     fn const_bound(&self, expr: Operand) -> Result<Vec<Option<i64>>> {
         let Bound { min, max } = self.state().analyzer.const_bound(&finite(expr)?);
         Ok(vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)])
@@ -92,7 +92,7 @@ impl Analyzer {
         self.state().analyzer.simplify(&finite(expr)?)
     }
 
-    /// Returns true if a condition is proven to hold for all values of its variables.
+    /// Returns true if a condition is proved to hold for all values of its variables.
     fn can_prove(&self, condition: Operand) -> Result<bool> {
         Ok(self.state().analyzer.can_prove(&finite(condition)?))
     }

@@ -23,8 +23,9 @@ fn decl_buffer(
     Ok(make::buffer_in(scope, name, exprs(shape), dtype))
 }
 
-/// Returns an element or a region of a buffer. For each dimension, `begins` contains an index and `ends`
-/// contains None, or they contain the beginning and the excluded end of a range of indices.
+/// Returns an element or a region of a buffer. For each dimension, either `begins` contains an
+/// index and `ends` contains None, or `begins` and `ends` contain the beginning and the excluded
+/// end of a range of indices.
 #[register("tir.buffer_at")]
 fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand>>) -> Result<ObjectRef> {
     let begins = exprs(begins);

@@ -18,8 +18,9 @@ fn placeholder(
     anyfn_te::placeholder(exprs(shape), dtype, name)
 }
 
-/// Creates a tensor. `element` receives the indices of an element and returns its value. If it returns
-/// several values, creates a tensor for each of them and returns an array of tensors.
+/// Creates a tensor. `element` receives the indices of an element and returns its value. If
+/// `element` returns several values, creates a tensor for each value and returns an array of the
+/// tensors.
 #[register("te.compute")]
 fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
     let mut is_one = false;
@@ -47,29 +48,29 @@ fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
     anyfn_te::element(&tensor, exprs(indices))
 }
 
-/// Returns an expression for the sum of `value` over reduction axes. If `where` is given, only values for which that
-/// condition holds are added.
+/// Returns an expression for the sum of `value` over reduction axes. If `where` is given, only
+/// values for which the condition `where` holds are added.
 #[register("te.sum")]
 fn sum(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
-/// Returns an expression for the product of `value` over reduction axes. If `where` is given, only values for which
-/// that condition holds are multiplied.
+/// Returns an expression for the product of `value` over reduction axes. If `where` is given, only
+/// values for which the condition `where` holds are multiplied.
 #[register("te.prod")]
 fn prod(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::prod(value.0, axis)?, r#where)
 }
 
-/// Returns an expression for the minimum of `value` over reduction axes. If `where` is given, only values for which
-/// that condition holds are compared.
+/// Returns an expression for the minimum of `value` over reduction axes. If `where` is given, only
+/// values for which the condition `where` holds are compared.
 #[register("te.min")]
 fn min(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::min(value.0, axis)?, r#where)
 }
 
-/// Returns an expression for the maximum of `value` over reduction axes. If `where` is given, only values for which
-/// that condition holds are compared.
+/// Returns an expression for the maximum of `value` over reduction axes. If `where` is given, only
+/// values for which the condition `where` holds are compared.
 #[register("te.max")]
 fn max(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::max(value.0, axis)?, r#where)
@@ -102,8 +103,8 @@ fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReduce
     anyfn_te::reducer(&dtypes, combine, identity)
 }
 
-/// Combines the values `source` over reduction axes by a reducer, and returns an expression for each result.
-/// If `condition` is given, only values for which it holds are combined.
+/// Combines the values `source` over reduction axes by a reducer, and returns an expression for
+/// each result. If `condition` is given, only values for which the condition holds are combined.
 #[register("te.reduce")]
 fn reduce(
     reducer: Ref<CommReducer>,

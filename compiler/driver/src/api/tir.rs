@@ -54,7 +54,7 @@ fn abs(a: Operand) -> Result<Expr> {
     ops::abs(a.0)
 }
 
-/// Returns a value raised to the power of another one.
+/// Returns the value `a` raised to the power `b`.
 #[register("tir.power")]
 fn power(a: Operand, b: Operand) -> Result<Expr> {
     ops::power(a.0, b.0)
@@ -72,7 +72,8 @@ fn neg(a: Operand) -> Result<Expr> {
     ops::neg(a.0)
 }
 
-/// Returns a Boolean expression that is true where a floating-point number is NaN. It is false for integers.
+/// Returns a Boolean expression that is true where a floating-point number is NaN. The expression
+/// is false for integers.
 #[register("tir.isnan")]
 fn isnan(a: Operand) -> Result<Expr> {
     ops::is_nan(a.0)
@@ -97,8 +98,8 @@ fn cast(value: Operand, dtype: DType) -> Result<Expr> {
     ops::cast(value.0, dtype)
 }
 
-/// Selects one of two values by a condition. The other value is not evaluated, so its indices may be out of
-/// bounds.
+/// Selects one of two values by a condition. If the condition is a scalar, the other value is not
+/// evaluated, so its indices may be out of bounds.
 #[register("tir.select")]
 fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
     ops::select(condition.0, true_value.0, false_value.0)

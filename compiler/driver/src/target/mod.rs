@@ -190,9 +190,11 @@ pub(crate) fn processor(target: &Target) -> &'static str {
 
 #[methods(of = Target)]
 impl TargetOptions {
-    /// Creates a target, which consists of the processor for which code is generated and the command `cc`
-    /// that compiles the code. Omitted arguments are derived from this machine, or from the machine that the
-    /// compiler targets. The options may follow the kind in one string, such as `c -mcpu=x86-64-v3 -O2`.
+    /// Creates a target, which consists of the processor for which code is generated and the
+    /// command `cc` that compiles the code. An omitted `cc` is the value of the environment
+    /// variable `CC`, or else `cc`. Other omitted properties are detected on this machine, or
+    /// reported by the C compiler. The options may follow the kind in one string, such as
+    /// `c -mcpu=x86-64-v3 -O2`.
     #[init]
     #[blocking]
     #[name = "new"]

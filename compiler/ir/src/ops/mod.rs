@@ -714,7 +714,7 @@ pub fn call(dtype: DType, op: &str, args: impl IntoIterator<Item = ObjectRef>) -
     Ref::new(Call { base: PrimExpr { dtype }, op: String::from(op), args }).into_parent()
 }
 
-/// Creates an expression that binds a variable to a value.
+/// Creates an expression that binds a variable to a value within its body.
 ///
 /// # Errors
 /// Returns `TypeError` if the data types of the variable and the value differ.

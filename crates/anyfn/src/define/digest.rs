@@ -73,7 +73,7 @@ impl<F> FieldType<F> {
 
 /// Trait that selects the build number 0 for a field whose type is [`Fixed`]; see [`FieldType`].
 pub trait OfType {
-    /// Returns 0 for every build number.
+    /// Returns 0, because the layout of a [`Fixed`] type does not depend on the build.
     fn build(&self, _build: u64) -> u64 {
         0
     }
@@ -83,7 +83,8 @@ impl<F: Fixed> OfType for FieldType<F> {}
 
 /// Trait that selects the given build number for a field whose type is not [`Fixed`]; see [`FieldType`].
 pub trait OfBuild {
-    /// Returns the build number unchanged.
+    /// Returns `build`, because the layout of the field's type may change with each build of its
+    /// crate.
     fn build(&self, build: u64) -> u64 {
         build
     }

@@ -227,7 +227,7 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Registers the methods and the constructor of a type. Must not be called before other threads can
+/// Registers the methods and the constructor of a type. Must be called only after other threads can
 /// see the type index, because this function calls runtime functions that may use the type.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);

@@ -65,8 +65,9 @@ static BUILT_IN: Allocator =
 /// Custom allocator of objects that was set most recently; NULL means the built-in allocator.
 static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
 
-/// Data that the built-in allocator stores directly before each object, for freeing the object's memory. The
-/// ABI requires that its last field, `header`, directly precedes the object.
+/// Data that the built-in allocator stores directly before each object, for freeing the object's
+/// memory. The last field of the struct is the allocation header, which the ABI requires directly
+/// before the object's own header.
 #[repr(C)]
 struct Before {
     base: *mut u8,

@@ -173,9 +173,10 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 }
 
 impl Mapped {
-    /// Removes the global functions of a module that is being released. `context` is the context of
-    /// that module. If the module is the library's current module, the library no longer has a
-    /// current module.
+    /// Removes the global functions of a module that is being released. `context` identifies the
+    /// module: it is the address that the library's context variable contains while this module is
+    /// the library's current module. If it is the current module, the variable is set to null, and
+    /// the library no longer has a current module.
     pub(crate) fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();

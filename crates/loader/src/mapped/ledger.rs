@@ -244,8 +244,8 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
 /// Descriptions of the native calls in records. Each address is looked up only once, because many
 /// records contain the same addresses.
 struct Frames {
-    /// Base address of the runtime's library; calls within it are not described. `None` if the runtime is part of
-    /// the program.
+    /// Base address of the runtime's library, whose frames are left out of the descriptions. `None`
+    /// if the runtime is part of the program; no frames are left out then.
     skipped: Option<usize>,
     /// Description of each address seen so far; `None` if the call is left out.
     seen: BTreeMap<usize, Option<StdString>>,

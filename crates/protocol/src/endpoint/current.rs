@@ -41,7 +41,9 @@ mod stack {
         static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
 
-    /// Calls `body` with the stack of this thread. Returns `None` on a thread that is exiting.
+    /// Calls `body` with the stack of the incoming calls that this thread is running. Returns
+    /// `None` if the thread is exiting, or if `body` of an outer call of this function is using the
+    /// stack.
     #[inline]
     pub(crate) fn with<T>(body: impl FnOnce(&mut Vec<Serving>) -> T) -> Option<T> {
         CURRENT.try_with(|calls| calls.try_borrow_mut().ok().map(|mut calls| body(&mut calls))).ok()?
@@ -70,7 +72,8 @@ mod stack {
 
     static CURRENT: Lock<Vec<Serving>> = Lock::new(Vec::new());
 
-    /// Calls `body` with the stack that all threads share.
+    /// Calls `body` with the stack of the incoming calls that are being run. Without `std`, all
+    /// threads share one stack. Never returns `None`.
     pub(crate) fn with<T>(body: impl FnOnce(&mut Vec<Serving>) -> T) -> Option<T> {
         Some(body(&mut CURRENT.lock()))
     }

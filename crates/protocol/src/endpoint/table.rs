@@ -394,9 +394,9 @@ impl Table {
         if before.is_some() { Err(call) } else { Ok(call) }
     }
 
-    /// Queues an incoming call for the thread that waits for the call `parent`. If no thread waits for it, queues the call for the
-    /// serving thread or the event loop. Returns the call if there is no serving thread, or if the serving thread is busy.
-    /// `has_threads` is false if an event loop runs the calls.
+    /// Queues an incoming call for the thread that waits for the call `parent`, or else for the
+    /// event loop or an idle serving thread. Returns the call, not queued, if none of them can take
+    /// it. `has_threads` is false if an event loop runs the calls.
     pub(super) fn queue(&mut self, parent: u64, call: Incoming, has_threads: bool) -> Option<Incoming> {
         if parent != ROOT
             && let Some(waiter) = self.waiters.get_mut(&parent)

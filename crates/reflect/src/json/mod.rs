@@ -165,8 +165,8 @@ fn without_tag(metadata: Any) -> SaveOptions {
     SaveOptions { metadata: Some(metadata).filter(|metadata| !metadata.is_none()), tag: false, cycles: false }
 }
 
-/// Saves a value and all that it refers to as a JSON value, which consists of Maps and Arrays. `metadata` is saved with
-/// it unless it is None.
+/// Saves a value and all that it refers to as a JSON value, which consists of Maps and Arrays. If
+/// `metadata` is not None, it is saved together with the value.
 #[register("ffi.ToJSONGraph")]
 fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     let mut sink = sink::Value::new()?;
@@ -174,8 +174,8 @@ fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     sink.finish(saved.root, without_tag(metadata).metadata.as_ref())
 }
 
-/// Saves a value and all that it refers to as a JSON string. `metadata` is saved with it unless it is None. Unlike
-/// `anyfn.save_json`, this function adds no record of the format.
+/// Saves a value and all that it refers to as a JSON string. If `metadata` is not None, it is saved
+/// together with the value. Unlike `anyfn.save_json`, this function adds no record of the format.
 #[register("ffi.ToJSONGraphString")]
 fn to_json_graph_string(value: Any, metadata: Any) -> Result<String> {
     to_json(&value, &without_tag(metadata))

@@ -183,14 +183,15 @@ const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root, operation,
-// options, then three for each callback. These three are the type index of the accepted values, the kind of
-// the additional argument that the callback receives (0 none, 1 the region, 2 the visitor or mutator, 3 the
-// mutator and the mode), and the function.
+// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root,
+// operation, options, then three arguments for each callback: the type index of the accepted
+// values, the kind of the additional argument that the callback receives (0 none, 1 the region, 2
+// the visitor or mutator, 3 the mutator and the mode), and the function.
 //
 // A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 // place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
-/// Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.
+/// Walks or rewrites a graph. Arguments: root, operation, options, then three arguments for each
+/// callback: type index, kind of the additional argument, and function.
 #[register("anyfn.rewrite")]
 fn rewrite(args: Args<'_>) -> Result<Any> {
     let views = args.as_slice();
@@ -242,7 +243,8 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
 
 // ---- Visitors and mutators
 
-/// Visits a value and calls the callback for it.
+/// Visits a value: calls the callback for the value, and visits its children unless the callback is
+/// responsible for them.
 #[register("ffi.StructuralVisitorVisit")]
 fn visitor_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     walk::visit_by(&visitor, &value, false)
@@ -260,8 +262,8 @@ fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, ToolKind::Visitor)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. In a region of the kind pattern, which includes all
-/// nested values, `kind` has no effect.
+/// Calls `callback` in a definition region of the given kind. In a pattern region, which extends to
+/// all nested values, `kind` has no effect.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, ToolKind::Visitor)?, Region::from_raw(kind), &callback)
@@ -271,7 +273,8 @@ fn or_itself(result: Any, value: &AnyView<'_>) -> Any {
     if result.type_index() == kTVMFFIUnchanged { value.to_owned() } else { result }
 }
 
-/// Mutates a value and calls the callback for it.
+/// Mutates a value: calls the callback for the value, and mutates its children unless the callback
+/// is responsible for them.
 #[register("ffi.StructuralMutatorMutate")]
 fn mutator_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     Ok(or_itself(map::mutate_by(&mutator, &value, false, false)?, &value))
@@ -302,8 +305,8 @@ fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, ToolKind::Mutator)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Inside a pattern, which extends to all nested
-/// values, `kind` has no effect.
+/// Calls `callback` in a definition region of the given kind. In a pattern region, which extends to
+/// all nested values, `kind` has no effect.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&mutator, ToolKind::Mutator)?, Region::from_raw(kind), &callback)

@@ -18,10 +18,11 @@ type Release = unsafe extern "C" fn(stack: *mut c_void);
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the functions that distinguish the stacks of a thread. `void* current()` returns NULL if the thread
-/// runs on its initial stack, and otherwise an address that no other stack has until it is passed to `void
-/// release(void* stack)`. A frontend sets them once. They are called for each callback of a walk, so native
-/// walks are delayed if these functions block.
+/// Sets the functions that distinguish the stacks of a thread. `void* current()` returns NULL if
+/// the thread runs on its initial stack, and otherwise an address that identifies the current
+/// stack. No other stack has this address until it is passed to `void release(void* stack)`. A
+/// frontend sets them once. They are called for each callback of a walk, so native walks are
+/// delayed if these functions block.
 ///
 /// # Errors
 /// Raises `ValueError` if a function is NULL, `RuntimeError` if other functions have been set.

@@ -204,7 +204,8 @@ impl Hash {
         Ok(StepResult::Opened)
     }
 
-    /// Pushes a stack frame for content that is in the current definition region.
+    /// Pushes a stack frame for a node whose children are then hashed. The frame records the kind
+    /// of the current definition region.
     #[inline(always)]
     fn push(&mut self, node: Content, hash: u64, address: usize, outer: Region) {
         let (region, skipped) = (self.region, self.skipped);

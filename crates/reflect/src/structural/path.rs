@@ -41,7 +41,8 @@ pub(crate) struct Step {
     key: Any,
 }
 
-/// Access path: the path to the parent value and the step from there. The path of the root has neither.
+/// Access path: the path to the parent value, and the step from the parent to the value. The path
+/// of the root has neither.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]

@@ -23,7 +23,8 @@ pub struct RunningServer {
 
 #[methods]
 impl RunningServer {
-    /// Ends all sessions and the server, and removes their folders. Repeated calls have no effect.
+    /// Ends all sessions and the server, and removes the folders of both. Repeated calls have no
+    /// effect.
     #[blocking]
     pub fn stop(&self) {
         self.server.stop();

@@ -178,8 +178,9 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     Ok(end.elapsed_ns(&start)? as i64)
 }
 
-/// Checks that a device is available. Compiled code calls this function to select the current device of its thread. No
-/// selection is stored, because every call of the runtime names its device.
+/// Checks that a device is available. Compiled code calls this function to select the current
+/// device of its thread. No selection is stored, because each call to the runtime specifies its
+/// device.
 #[register("__tvm_set_device")]
 fn set_device(device_type: i32, device_id: i32) -> Result<()> {
     driver_of(Device::new(device_type, device_id)).map(drop)

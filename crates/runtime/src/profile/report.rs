@@ -65,9 +65,10 @@ pub struct Profile {
     pub duration: f64,
     /// Number of finished calls.
     pub calls: i64,
-    /// Number of calls that are missing from the timeline. Finished calls beyond the limit are missing, but
-    /// are still counted in the table. Calls on threads beyond the maximum number of recorded threads are
-    /// missing from both the timeline and the table.
+    /// Number of calls that are missing from the timeline. Calls that finish after the timeline has
+    /// reached its maximum number of calls (`Options::limit`) are still counted in the table of
+    /// functions. Calls on threads beyond the maximum number of recorded threads are missing from
+    /// the table, too.
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,
@@ -150,8 +151,11 @@ impl Profile {
         );
         if self.dropped > 0 {
             // Writing to a string cannot fail.
-            let _ =
-                writeln!(text, "{} of them are not in the timeline because it reached its limit", self.dropped);
+            let _ = writeln!(
+                text,
+                "{} missing from the timeline, because it was full or because too many threads made calls",
+                plural(self.dropped as u64, "call")
+            );
         }
         const WIDEST: usize = 60;
         let width = shown.iter().map(|function| function.name.chars().count()).max().unwrap_or(0);

@@ -62,15 +62,17 @@ fn alloc_with_scope(
     make::empty(&shape, dtype, device, scope)
 }
 
-/// Allocates a tensor with unspecified elements, aligned to 64 bytes. If no driver in this process serves the device,
-/// the framework of the caller's arrays allocates the tensor, if it offers an allocator.
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. If no driver in this process
+/// serves the device, the tensor is allocated by the caller's array framework (such as PyTorch), if
+/// that framework has set an allocator.
 #[register("anyfn.tensor_empty")]
 fn tensor_empty(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_anywhere(&shape, dtype, device)
 }
 
-/// Allocates a tensor with unspecified elements. The framework of the caller's arrays allocates it, if it offers an
-/// allocator; otherwise the driver of the device does.
+/// Allocates a tensor with unspecified elements. The caller's array framework (such as PyTorch)
+/// allocates the tensor, if it has set an allocator. Otherwise the driver of the device allocates
+/// it.
 #[register("anyfn.tensor_empty_for_caller")]
 fn tensor_empty_for_caller(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_for_caller(&shape, dtype, device)
@@ -157,8 +159,8 @@ fn tensor_reshape(tensor: OwnedArg, shape: Shape) -> Result<Tensor> {
     view::reshape(&tensor.0, &shape)
 }
 
-/// Returns the part of a tensor from `start` to `stop` along the dimension `dim`, as Python slices do. The result
-/// shares the memory of `tensor`.
+/// Returns the part of a tensor that Python's slice `start:stop:step` selects along the dimension
+/// `dim`. The result shares the memory of `tensor`.
 #[register("anyfn.tensor_slice")]
 fn tensor_slice(
     tensor: OwnedArg,

@@ -74,7 +74,7 @@ impl Default for TimeEvaluator {
     }
 }
 
-/// Result of a measurement. All times are in seconds per call.
+/// Results of the measurements of an evaluator. All times are in seconds per call.
 #[derive(Object, Debug)]
 #[object(key = "anyfn.Timing")]
 pub struct Timing {
