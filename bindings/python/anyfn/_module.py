@@ -3,6 +3,7 @@
 import os
 
 from . import _core
+from ._object import _own_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Module(_Base):
     def list_functions(self, query_imports: bool = False) -> "list[str]":
         """Returns the names of the functions, sorted; the list is empty if the module cannot enumerate them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
+
+    def list_types(self) -> "list[str]":
+        """Returns the keys of the object types that the library registered, sorted; ``module.Account`` is a class of one."""
+        return list(_core.get_global_func("ffi.ModuleListTypes", False)(self))
 
     def get_function_doc(self, name: str, query_imports: bool = False) -> "Optional[str]":
         """Returns the documentation of a function, or None if it has no documentation."""
@@ -227,7 +232,7 @@ class Module(_Base):
             raise TypeError(f"expected the name of a function but got {type(name).__name__}")
         return self.get_function(name)
 
-    def __getattr__(self, name: str) -> "PackedFunc":
+    def __getattr__(self, name: str) -> "Any":
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
         # Python also calls this if one of these properties raises `AttributeError`.
@@ -238,6 +243,9 @@ class Module(_Base):
         except AttributeError:
             from ._missing import hint_for, missing
 
+            found = _type_named(self, name)
+            if found is not None:
+                return found
             if hint_for("'Module' object", name) is None:
                 raise
             raise missing("'Module' object", name) from None
@@ -248,10 +256,25 @@ class Module(_Base):
         except RuntimeError:
             # The module is implemented by a C++ class of another library.
             functions = []
-        return sorted({*object.__dir__(self), *filter(str.isidentifier, functions)})
+        types = [key.rpartition(".")[2] for key in _types_of(self)]
+        return sorted({*object.__dir__(self), *filter(str.isidentifier, [*functions, *types])})
 
     def __repr__(self) -> str:
         return f"<anyfn.Module of kind {self.kind}>"
+
+
+def _types_of(module):
+    try:
+        return module.list_types()
+    except (RuntimeError, ValueError):
+        # The module is implemented by a C++ class of another library, or the runtime is an older one.
+        return []
+
+
+def _type_named(module, name):
+    """Returns the class of the only type of a module whose key is ``name`` or ends with ``.name``, or None."""
+    keys = [key for key in _types_of(module) if key.rpartition(".")[2] == name]
+    return _own_class(_core.type_index(keys[0])) if len(keys) == 1 else None
 
 
 def _entry_of(module):

@@ -17,6 +17,17 @@ Savings = anyfn.type_info("testing.Savings").cls
 MAKE = anyfn.get_global_func("ffi.MakeObjectFromPackedArgs")
 
 
+def test_types_of_a_module():
+    module = anyfn.testing._module
+    assert {"testing.Account", "testing.Savings"} <= set(module.list_types())
+    assert module.Account is Account and "Account" in dir(module)
+    assert module.Account.__module__ == "anyfn.types" and pickle.loads(pickle.dumps(module.Account)) is Account
+    assert module.Account("Ada").owner == "Ada"
+    with pytest.raises(AttributeError, match="has no function `Acount`"):
+        module.Acount  # noqa: B018
+    assert anyfn.system_lib().list_types() == []
+
+
 def test_methods_and_static_methods():
     one, other = Account("Ada"), Account("Bob", 5)
     assert (one.owner, one.cents, one.note) == ("Ada", 0, None)

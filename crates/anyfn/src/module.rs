@@ -135,6 +135,15 @@ impl Module {
         crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
     }
 
+    /// Returns the type keys of the object types that the library of this module has registered, sorted. The array is
+    /// empty if the module is no library.
+    ///
+    /// # Errors
+    /// Returns the error of a module that is implemented outside the runtime.
+    pub fn type_keys(&self) -> Result<Array<crate::String>> {
+        crate::global!("ffi.ModuleListTypes")?.call((self,))?.get::<Array<crate::String>>()
+    }
+
     /// Returns the path of the file from which the module was loaded; `None` if it was not loaded from a file.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleListFunctions" [] => |m: Module, query_imports: bool| {
         Array::<String>::try_from_iter(of(&m)?.function_names(query_imports)?.into_iter().map(String::from))
     },
+    "ffi.ModuleListTypes" [] => |m: Module| Array::<String>::try_from_iter(of(&m)?.type_keys().into_iter().map(String::from)),
     "ffi.ModuleGetFunctionDoc" [] => |m: Module, name: &str, query_imports: bool| {
         of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
     },

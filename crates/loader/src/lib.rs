@@ -61,7 +61,7 @@ use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
 use anyfn_core::loader::{Add, LOADERS, Lease, LeaseKind, Libraries, Loader};
 
 use library::{context, linked};
-use mapped::{KINDS, constructing, lease, ledger};
+use mapped::{KINDS, constructing, lease, ledger, types};
 
 anyfn::__private::entry!(LOADERS: &dyn Loader = &LibraryLoader);
 
@@ -114,14 +114,17 @@ impl Loader for LibraryLoader {
     }
 
     fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()> {
+        types::note(type_index);
         constructing::part_of_type(type_index, || is_same().then_some(true), add)
     }
 
     fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()> {
+        types::note(type_index);
         constructing::field(type_index, new, add)
     }
 
     fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()> {
+        types::note(type_index);
         constructing::whole_type(type_index, new, set)
     }
 

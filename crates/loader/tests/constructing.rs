@@ -87,6 +87,8 @@ fn a_type_of_an_older_build_is_the_same_or_refused() {
     // A library with the same layout as the first can still be loaded.
     let path = build("int64_t value;", 5).unwrap();
     assert_eq!(version(&path), 5);
+    let keys = load(&path).unwrap().type_keys().unwrap();
+    assert_eq!(keys.iter().map(|key| key.to_string()).collect::<Vec<_>>(), ["test.Constructing"]);
     assert!(registry::find("test.constructing.5").is_some());
 }
 

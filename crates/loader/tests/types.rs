@@ -44,6 +44,29 @@ fn int(value: Result<Any>) -> i64 {
 }
 
 #[test]
+fn a_module_lists_the_types_that_its_library_registers() {
+    let _turn = turn();
+    let path = testing_plugin();
+    let keys = |module: &Module| -> Vec<String> {
+        module.type_keys().unwrap().iter().map(|key| key.to_string()).collect()
+    };
+    let module = load(&path).unwrap();
+    let first = keys(&module);
+    assert!(
+        first.iter().any(|key| key == KEY) && first.iter().any(|key| key == "testing.Savings"),
+        "{first:?}"
+    );
+    assert!(first.is_sorted() && first.iter().all(|key| !key.starts_with("ffi.")), "{first:?}");
+    // The types are registered once, however often the library is loaded.
+    drop(module);
+    assert_eq!(keys(&load(&path).unwrap()), first);
+    reap();
+    assert_eq!(keys(&load(&path).unwrap()), first);
+    let other = call("ffi.ModuleCreate", ("kind", "get_function", &PackedFunc::new(|_| Any::new(())))).unwrap();
+    assert!(other.get::<Module>().unwrap().type_keys().unwrap().is_empty());
+}
+
+#[test]
 fn fields_methods_and_constructor_go_and_come_back() {
     let _turn = turn();
     let path = testing_plugin();

@@ -79,6 +79,7 @@ pub(crate) fn create(
         compiled: facts.compiled,
         import_tree_size: facts.import_tree_size(),
         functions: function_names(facts.functions(), ""),
+        types: Mutex::new(Vec::new()),
         symbols,
         loading: Mutex::new(()),
         lookups: Arc::default(),

@@ -237,6 +237,13 @@ impl Implementation for LibraryModule {
         }
     }
 
+    fn type_keys(&self) -> Vec<&'static str> {
+        match &self.0 {
+            Code::File(mapped) => mapped.types.lock().iter().map(|index| anyfn::type_key(*index)).collect(),
+            Code::System(_) => Vec::new(),
+        }
+    }
+
     fn pinned(&self) -> Option<StdString> {
         match &self.0 {
             Code::File(mapped) => mapped.pinned.lock().clone(),

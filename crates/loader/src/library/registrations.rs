@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use anyfn::abi::{TVMFFIByteArray, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo};
 use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 
-use crate::mapped::{Address, Mapped, Registered, lease};
+use crate::mapped::{Address, Mapped, Registered, lease, types};
 use crate::object::OwnModule;
 
 /// Registers the functions and types that `#[register]` and `#[derive(Object)]` have collected in a library.
@@ -26,7 +26,8 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let collected = unsafe { core::mem::transmute::<core::ptr::NonNull<core::ffi::c_void>, Collected>(symbol) };
     let mut count = 0;
     // SAFETY: `count` is writable; the library is loaded and its constructors have run.
-    let infos = unsafe { collected(&raw mut count) };
+    let (infos, types) = types::recorded(|| unsafe { collected(&raw mut count) });
+    mapped.add_types(types);
     // The library releases its entries in any case, so that none of its objects remains.
     struct TakeBack(Collected);
     impl Drop for TakeBack {
@@ -173,6 +174,13 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 }
 
 impl Mapped {
+    /// Adds types to those that the library has registered.
+    pub(crate) fn add_types(&self, types: Vec<i32>) {
+        let mut known = self.types.lock();
+        let new: Vec<i32> = types.into_iter().filter(|index| !known.contains(index)).collect();
+        known.extend(new);
+    }
+
     /// Removes the global functions of a module that is being released. `context` identifies the
     /// module: it is the address that the library's context variable contains while this module is
     /// the library's current module. If it is the current module, the variable is set to null, and

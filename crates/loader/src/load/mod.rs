@@ -24,7 +24,7 @@ use crate::elf::{self, Facts};
 use crate::file::{Identity, find, identity, same_file};
 use crate::import_tree::{self, ModuleEntry, Tree};
 use crate::library::{Code, LibraryModule, entry};
-use crate::mapped::{Mapped, constructing, lease};
+use crate::mapped::{Mapped, constructing, lease, types};
 use crate::names::IMPORT_TREE;
 use crate::object::OwnModule;
 
@@ -234,7 +234,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     let mut names = (0..NAMES_MAX)
         .map(|n| spelled(path, n))
         .filter(|name| !name.as_ref().is_ok_and(|name| used.contains(name)));
-    let (text, handles, registered) = loop {
+    let (text, handles, registered, types) = loop {
         let Some(text) = names.next().transpose()? else {
             return Err("too many versions of it are loaded in the process".to_owned());
         };
@@ -246,12 +246,13 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             // was checked.
             Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
         };
-        let (handles, registered) =
-            if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) };
+        let ((handles, registered), types) = types::recorded(|| {
+            if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) }
+        });
         let handles = handles.map_err(hint)?;
         let is_other = |mapped: &Mapped| mapped.library == handles[0] && !same_file(&mapped.identity, &before);
         if !lease::all().iter().any(|mapped| is_other(mapped)) {
-            break (text, handles, registered);
+            break (text, handles, registered, types);
         }
         // This is another file, which had this name before; none of its code has run now.
         lease::close_all(&handles);
@@ -283,6 +284,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         return Err(reason);
     }
     let mapped = entry::create(handles, text, path, before, facts, &opening);
+    mapped.add_types(types);
     if mapped.identity != before {
         return Err(CHANGED_IN_PLACE.to_owned());
     }

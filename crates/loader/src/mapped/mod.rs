@@ -10,6 +10,7 @@ pub(crate) mod ledger;
 #[cfg(not(feature = "ledger"))]
 #[path = "no_ledger.rs"]
 pub(crate) mod ledger;
+pub(crate) mod types;
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -107,6 +108,8 @@ pub(crate) struct Mapped {
     pub(crate) import_tree_size: Option<u64>,
     /// Names of the functions that the library exports.
     pub(crate) functions: Vec<StdString>,
+    /// Type indices of the types that the library has registered.
+    pub(crate) types: Mutex<Vec<i32>>,
     /// Symbols that the library defines, sorted. Mangled C++ names are left out.
     pub(crate) symbols: Vec<StdString>,
     /// Lock that is held while the module of the library is looked up or created.

@@ -101,6 +101,11 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(Map::new())
     }
 
+    /// Returns the type keys of the types that the code of the module has registered.
+    fn type_keys(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
     fn pinned(&self) -> Option<StdString> {
         None
@@ -411,6 +416,13 @@ impl OwnModule {
     /// the number of users of that kind.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         self.implementation().leases()
+    }
+
+    /// Returns the type keys of the types that the code of the module has registered, sorted.
+    pub(crate) fn type_keys(&self) -> Vec<&'static str> {
+        let mut keys = self.implementation().type_keys();
+        keys.sort_unstable();
+        keys
     }
 
     /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
