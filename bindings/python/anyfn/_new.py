@@ -37,6 +37,22 @@ def _source_tree() -> str:
     raise ValueError(f"plugins in Rust are built against the source tree of anyfn: {told} a checkout of it")
 
 
+def _files(kind: str, is_package: bool) -> dict[Path, Path]:
+    """Returns the templates of a plugin, or of its Python package, by their paths in the new folder."""
+    templates = _templates()
+
+    def inside(name: str) -> dict[Path, Path]:
+        return {path.relative_to(templates / name): path for path in (templates / name).rglob("*.in")}
+
+    if not is_package:
+        return {**inside(kind), Path("README.md.in"): templates / "README.md.in"}
+    if kind == "rust":
+        sources = {path: templates / kind / path for path in (Path("Cargo.toml.in"), Path("src/lib.rs.in"))}
+        return {**inside("python"), **inside("python-maturin"), **sources}
+    sources = {Path("src") / path.name: path for path in (templates / kind).glob("@NAME@.c*.in")}
+    return {**inside("python"), **inside("python-cmake"), **sources}
+
+
 def add_parser(commands: Any) -> None:
     """Adds the command ``new`` to the subcommands of a parser."""
     parser = commands.add_parser(
@@ -53,7 +69,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--python-package",
         action="store_true",
-        help="make a Python package of the plugin in C or C++, whose wheels scikit-build-core builds",
+        help="make a Python package of the plugin; maturin builds wheels of plugins in Rust, scikit-build-core those of C and C++",
     )
     parser.add_argument("folder", metavar="DIR", help="folder to create; its name is that of the plugin")
 
@@ -66,8 +82,6 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"`{name}` is not a valid plugin name: it begins with a lower-case letter, followed by such letters, digits, `_` and `-`")
     if folder.exists():
         raise ValueError(f"{folder} already exists")
-    if options.python_package and options.kind == "rust":
-        raise ValueError("--python-package makes packages of plugins in C and C++: use --c or --cpp")
     library = name.replace("-", "_")
     is_cpp = options.kind == "cpp"
     values = {
@@ -90,12 +104,7 @@ def run(options: argparse.Namespace) -> int:
     def filled(text: str) -> str:
         return re.sub("@[A-Z_]+@", lambda found: values[found[0]], text)
 
-    own = _templates() / ("python" if options.python_package else options.kind)
-    files = {path.relative_to(own): path for path in own.rglob("*.in")}
-    if options.python_package:
-        files.update((Path("src") / path.name, path) for path in (_templates() / options.kind).glob("@NAME@.c*.in"))
-    else:
-        files[Path("README.md.in")] = _templates() / "README.md.in"
+    files = _files(options.kind, options.python_package)
     folder.mkdir(parents=True)
     try:
         for inside, template in files.items():
