@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyfn
 import pytest
+from anyfn.__main__ import main
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 ANYFN = Path(anyfn.__file__).resolve().parents[1]
@@ -173,3 +174,26 @@ def test_stubs_follow_the_source(build):
 def test_a_library_without_functions_is_an_error(build):
     _, said = build(lambda text: "//! A plugin without functions.\nuse anyfn as _;\n", "build_wheel", status=1)
     assert "lib_plugin.so exports no functions" in said and "cannot write the type stubs" in said
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_both_commands_make_the_same_package(tmp_path, monkeypatch, capsys, language):
+    program = Path(os.environ.get("ANYFN_LIB_DIR", ROOT / "target/debug")) / "anyfn"
+    if not program.exists():
+        pytest.skip("the command in Rust is not built; `./x build` builds it")
+    monkeypatch.setenv("ANYFN_ROOT", str(ROOT))
+    words = ["new", f"--{language}", "--python-package", "my-package"]
+    (tmp_path / "python").mkdir()
+    monkeypatch.chdir(tmp_path / "python")
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said == "created my-package; see its README.md\n"
+    (tmp_path / "rust").mkdir()
+    assert run(program, *words, cwd=tmp_path / "rust") == said
+    made = files_in(tmp_path / "python")
+    assert made == files_in(tmp_path / "rust")
+    assert not [name for name, text in made.items() if re.search("@[A-Z_]+@", name + text)]

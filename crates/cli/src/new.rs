@@ -13,10 +13,32 @@ struct Template {
     option: &'static str,
     /// File name of the library that the plugin builds.
     library: &'static str,
-    files: &'static [(&'static str, &'static str)],
+    files: &'static [File],
+    /// Files of a Python package with the plugin, in addition to [`PACKAGE`].
+    package: &'static [File],
 }
 
-const README: (&str, &str) = ("README.md", include_str!("../templates/README.md.in"));
+type File = (&'static str, &'static str);
+
+const README: File = ("README.md", include_str!("../templates/README.md.in"));
+
+/// Files that all Python packages contain.
+const PACKAGE: [File; 3] = [
+    ("src/@LIBRARY@/__init__.py", include_str!("../templates/python/src/@LIBRARY@/__init__.py.in")),
+    ("src/@LIBRARY@/py.typed", include_str!("../templates/python/src/@LIBRARY@/py.typed.in")),
+    ("tests/test_@LIBRARY@.py", include_str!("../templates/python/tests/test_@LIBRARY@.py.in")),
+];
+
+// Files of the Python packages that scikit-build-core builds with CMake.
+const CMAKE_PROJECT: File = ("pyproject.toml", include_str!("../templates/python-cmake/pyproject.toml.in"));
+const CMAKE_LISTS: File = ("CMakeLists.txt", include_str!("../templates/python-cmake/CMakeLists.txt.in"));
+const CMAKE_README: File = ("README.md", include_str!("../templates/python-cmake/README.md.in"));
+const CMAKE_IGNORE: File = (".gitignore", include_str!("../templates/python-cmake/.gitignore.in"));
+
+const RUST_MANIFEST: File = ("Cargo.toml", include_str!("../templates/rust/Cargo.toml.in"));
+const RUST_SOURCE: File = ("src/lib.rs", include_str!("../templates/rust/src/lib.rs.in"));
+const C_SOURCE: &str = include_str!("../templates/c/@NAME@.c.in");
+const CPP_SOURCE: &str = include_str!("../templates/cpp/@NAME@.cc.in");
 
 const TEMPLATES: &[Template] = &[
     Template {
@@ -24,10 +46,18 @@ const TEMPLATES: &[Template] = &[
         library: "target/debug/lib@LIBRARY@.so",
         files: &[
             README,
-            ("Cargo.toml", include_str!("../templates/rust/Cargo.toml.in")),
-            ("src/lib.rs", include_str!("../templates/rust/src/lib.rs.in")),
+            RUST_MANIFEST,
+            RUST_SOURCE,
             ("Makefile", include_str!("../templates/rust/Makefile.in")),
             (".gitignore", include_str!("../templates/rust/.gitignore.in")),
+        ],
+        package: &[
+            RUST_MANIFEST,
+            RUST_SOURCE,
+            ("pyproject.toml", include_str!("../templates/python-maturin/pyproject.toml.in")),
+            ("backend.py", include_str!("../templates/python-maturin/backend.py.in")),
+            ("README.md", include_str!("../templates/python-maturin/README.md.in")),
+            (".gitignore", include_str!("../templates/python-maturin/.gitignore.in")),
         ],
     },
     Template {
@@ -35,29 +65,36 @@ const TEMPLATES: &[Template] = &[
         library: "./@NAME@.so",
         files: &[
             README,
-            ("@NAME@.c", include_str!("../templates/c/@NAME@.c.in")),
+            ("@NAME@.c", C_SOURCE),
             ("Makefile", include_str!("../templates/c/Makefile.in")),
             (".gitignore", include_str!("../templates/c/.gitignore.in")),
         ],
+        package: &[CMAKE_PROJECT, CMAKE_LISTS, CMAKE_README, CMAKE_IGNORE, ("src/@NAME@.c", C_SOURCE)],
     },
     Template {
         option: "cpp",
         library: "./@NAME@.so",
         files: &[
             README,
-            ("@NAME@.cc", include_str!("../templates/cpp/@NAME@.cc.in")),
+            ("@NAME@.cc", CPP_SOURCE),
             ("Makefile", include_str!("../templates/cpp/Makefile.in")),
             (".gitignore", include_str!("../templates/cpp/.gitignore.in")),
         ],
+        package: &[CMAKE_PROJECT, CMAKE_LISTS, CMAKE_README, CMAKE_IGNORE, ("src/@NAME@.cc", CPP_SOURCE)],
     },
 ];
 
+// Python modules, with their options, that print the folders of the headers.
+const C_HEADERS: &str = "\"anyfn config --includedir\"";
+const CPP_HEADERS: &str = "\"tvm_ffi.config --includedir\" \"tvm_ffi.config --dlpack-includedir\"";
+
 /// Runs `anyfn new`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
-    let (mut templates, mut folders) = (Vec::new(), Vec::new());
+    let (mut templates, mut folders, mut is_package) = (Vec::new(), Vec::new(), false);
     while let Some(arg) = args.next()? {
         match arg {
             Arg::Value(folder) => folders.push(folder.string()?),
+            Arg::Long("python-package") => is_package = true,
             Arg::Long(name) => match TEMPLATES.iter().find(|template| template.option == name) {
                 Some(template) => templates.push(template),
                 None => return Err(arg.unexpected()),
@@ -68,15 +105,15 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let ([template], [folder]) = (templates.as_slice(), folders.as_slice()) else {
         return Err("`new` needs one of --rust, --c, --cpp and a folder".into());
     };
-    Ok(match make(template, Path::new(folder)) {
-        Ok(()) => crate::output::print(&format!(
-            "created {folder}; run `make test` in it to build the plugin and call it\n"
-        )),
+    let use_of_it =
+        if is_package { "see its README.md" } else { "run `make test` in it to build the plugin and call it" };
+    Ok(match make(template, is_package, Path::new(folder)) {
+        Ok(()) => crate::output::print(&format!("created {folder}; {use_of_it}\n")),
         Err(reason) => crate::output::report(&reason),
     })
 }
 
-fn make(template: &Template, folder: &Path) -> Result<(), String> {
+fn make(template: &Template, is_package: bool, folder: &Path) -> Result<(), String> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_name) {
@@ -87,8 +124,17 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
     if folder.exists() {
         return Err(format!("{} already exists", folder.display()));
     }
+    let files: Vec<&File> = if is_package {
+        PACKAGE.iter().chain(template.package).collect()
+    } else {
+        template.files.iter().collect()
+    };
     let command = std::env::current_exe().and_then(fs::canonicalize).map_err(|error| error.to_string())?;
-    let root = root(&command)?;
+    // Python packages find the headers of C and C++ by the Python package `anyfn`.
+    let needs_root =
+        files.iter().any(|(_, content)| content.contains("@ANYFN@") || content.contains("@INCLUDE@"));
+    let root = if needs_root { root(&command)? } else { PathBuf::new() };
+    let is_cpp = template.option == "cpp";
     let library_name = name.replace('-', "_");
     let fill = |text: &str| {
         text.replace("@FILE@", template.library)
@@ -98,8 +144,13 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
             .replace("@INCLUDE@", &root.join("bindings/c/include").display().to_string())
             .replace("@PYTHON@", "python3")
             .replace("@COMMAND@", &command.display().to_string())
+            .replace("@LANGUAGE@", if is_cpp { "CXX" } else { "C" })
+            .replace("@SOURCE@", &format!("{name}.{}", if is_cpp { "cc" } else { "c" }))
+            .replace("@HEADERS@", if is_cpp { CPP_HEADERS } else { C_HEADERS })
+            .replace("@BUILD_NEEDS@", if is_cpp { ", \"apache-tvm-ffi\"" } else { "" })
+            .replace("@PIP_NEEDS@", if is_cpp { " apache-tvm-ffi" } else { "" })
     };
-    for (file, content) in template.files {
+    for (file, content) in files {
         let path = folder.join(fill(file));
         let write = || {
             if let Some(parent) = path.parent() {

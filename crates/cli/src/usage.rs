@@ -20,7 +20,9 @@ usage: anyfn COMMAND [OPTIONS]
                                --carry KIND=FILE  import a module of a kind with the bytes of a file, without its loader
                                --load LIB         load a library first, for the module loaders that it registers
                                --linker CMD, --compiler CMD, -I -D -O (for the compiler), -l -L -Wl, (for the linker)
-  new --rust|--c|--cpp DIR   creates a folder with a plugin that builds, tests and loads
+  new --rust|--c|--cpp [--python-package] DIR
+                             creates a folder with a plugin that builds, tests and loads, or with a Python package of the
+                             plugin; maturin builds wheels of plugins in Rust, scikit-build-core those of C and C++
   rpc server [OPTION...]     serves other processes and machines; each client has its own session process:
                                --host ADDRESS (127.0.0.1), --port N (9190; 0: any), --load LIB (in each session)
                                --key-file FILE, --keys FILE  keys of the clients that may connect, see `docs/rpc-server.md`

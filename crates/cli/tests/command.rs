@@ -104,8 +104,8 @@ fn a_call_without_its_arguments_says_what_to_write() {
 fn each_command_has_its_own_help() {
     let all = text(&anyfn(&["help"]).stdout);
     for (words, parts, others) in [
-        (&["new", "--help"][..], &["new --rust|--c|--cpp DIR"][..], &["inspect", "rpc"][..]),
-        (&["new", "-h"], &["new --rust|--c|--cpp DIR"], &["inspect"]),
+        (&["new", "--help"][..], &["new --rust|--c|--cpp [--python-package] DIR"][..], &["inspect", "rpc"][..]),
+        (&["new", "-h"], &["new --rust|--c|--cpp [--python-package] DIR"], &["inspect"]),
         (&["call", "--help"], &["call FILE NAME [ARG...]", "as in `anyfn call"], &["inspect", "bundle"]),
         (&["bundle", "--help"], &["bundle [OPTION...]", "--linker CMD"], &["inspect"]),
         (&["inspect", "--help"], &["inspect [--json] FILE..."], &["bundle"]),
@@ -195,6 +195,31 @@ fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
 }
 
 #[test]
+fn python_packages_are_made_of_templates() {
+    for (option, source) in [
+        ("--rust", "Cargo.toml src/lib.rs backend.py"),
+        ("--c", "src/my-plugin.c"),
+        ("--cpp", "src/my-plugin.cc"),
+    ] {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("package{option}/my-plugin"));
+        let _ = std::fs::remove_dir_all(&folder);
+        let output = Command::new(env!("CARGO_BIN_EXE_anyfn"))
+            .args(["new", "--python-package", option])
+            .arg(&folder)
+            .env("ANYFN_ROOT", Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .output()
+            .expect("the command runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).ends_with("my-plugin; see its README.md\n"));
+        for name in source.split(' ').chain(["pyproject.toml", "src/my_plugin/py.typed", ".gitignore"]) {
+            let content = std::fs::read_to_string(folder.join(name)).expect(name);
+            assert!(!content.contains("@NAME@") && !content.contains("@LIBRARY@"), "{name}: {content}");
+        }
+        assert!(!folder.join("Makefile").exists());
+    }
+}
+
+#[test]
 fn a_c_plugin_is_made_of_a_template() {
     template("--c", &["make", "cc"], &[]);
 }
@@ -227,6 +252,8 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["inspect", "/"], 1, "it is a directory");
     refused(&["new", "--c"], 2, "and a folder");
     refused(&["new", "--cobol", "x"], 2, "no option `--cobol`");
+    refused(&["new", "--python-package", "x"], 2, "one of --rust, --c, --cpp and a folder");
+    refused(&["new", "--python-package=yes", "--c", "x"], 2, "no value after `--python-package`, got `yes`");
     refused(&["new", "--c", "/"], 1, "is not a valid plugin name");
     refused(&["new", "--c", "Upper"], 1, "is not a valid plugin name");
     refused(&["call", "x.so"], 2, "needs a file and the name of a function, got `x.so`");
