@@ -263,7 +263,7 @@ fn site() -> Step {
         run.cmd(Cmd::new(mkdocs).words("build --strict --quiet").env("NO_MKDOCS_2_WARNING", "1"))
     })
     .skip_if(|| paths::mkdocs().is_none().then(|| "no mkdocs; `./x docs` installs it".to_owned()))
-    .inputs(&["docs", "mkdocs.yml", ".x/setup"])
+    .inputs(&["docs", "mkdocs.yml", "bindings/c/include", "bindings/python/anyfn", ".x/setup"])
 }
 
 /// Returns the steps of `./x docs`.

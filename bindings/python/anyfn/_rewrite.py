@@ -40,15 +40,20 @@ class WalkResult:
     """Values that a ``structural_walk`` callback may return: to continue, or (with ``order="pre"``) to skip the children."""
 
     ADVANCE = 0
+    """Continue with the children."""
     SKIP = 1
+    """Do not visit the children."""
 
 
 class DefRegionKind:
     """Kind of a definition region. Values in it define no variables, all variables that they contain, or only themselves."""
 
     NONE = 0
+    """The value defines no variables."""
     DEF_PATTERN = 1
+    """The value defines all variables that it contains, at any depth."""
     DEF_SIMPLE = 2
+    """The value defines the variables in it, but not those in their fields."""
 
 
 class VisitInterrupt(_core.Object):

@@ -103,7 +103,9 @@ class RemoteObject(Object):
     if TYPE_CHECKING:
 
         @property
-        def type_key(self) -> str: ...
+        def type_key(self) -> str:
+            """Type key of the remote object."""
+
         def get(self, field: str) -> Any: ...
         def text(self) -> str: ...
 

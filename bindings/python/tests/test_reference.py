@@ -1,0 +1,111 @@
+"""Tests of the reference pages that the site of the documentation makes from the source (``docs/reference``)."""
+
+import ast
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import anyfn
+import pytest
+
+if "ANYFN_WHEEL" in os.environ:
+    pytest.skip("runs with the sources, not with the wheel", allow_module_level=True)
+pytestmark = pytest.mark.compiler
+HERE = Path(__file__).resolve().parents[3]
+REFERENCE = HERE / "docs/reference"
+DOCSTRINGS = REFERENCE / "docstrings.json"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reference():
+    """Makes the modules of the folder importable."""
+    sys.path.insert(0, str(REFERENCE))
+    yield
+    sys.path.remove(str(REFERENCE))
+
+
+def public_names():
+    """Yields the full names of all public functions and classes, each under the module that defines it for users."""
+    for name in [*anyfn.__all__, "object"]:
+        yield f"anyfn.{name}"
+    for module in ("tir", "te", "transform", "rpc"):
+        for name, value in vars(importlib.import_module(f"anyfn.{module}")).items():
+            if name[0] != "_" and getattr(value, "__module__", None) == f"anyfn.{module}":
+                yield f"anyfn.{module}.{name}"
+    for name in anyfn.typing.__all__:
+        yield f"anyfn.typing.{name}"
+    yield from ("anyfn.nd.array", "anyfn.nd.empty")
+
+
+def test_pages_list_all_public_names():
+    pages = importlib.import_module("python_pages")
+    listed = pages.names()
+    assert len(listed) == len(set(listed))
+    missing = set(public_names()) - set(listed)
+    assert not missing, f"add these names to docs/reference/python_pages.py: {sorted(missing)}"
+    for name in listed:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), f"{name} does not exist"
+
+
+def reflected(of, member=None):
+    """Returns the documentation of a native type, or of a field or method of it, from the type table."""
+    try:
+        info = anyfn.type_info(of)
+        if member is None:
+            return info.doc
+        found = [item for item in (*info.fields, *info.methods) if item.name == member]
+    except ValueError:
+        return None
+    return found[0].doc if found else None
+
+
+def written_docstrings(module):
+    """Returns the names, with those of their classes, of what has a docstring in the source of a module."""
+    found = set()
+
+    def visit(body, prefix):
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+                found.add(prefix + node.name)
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+
+    source = Path(module.__file__)
+    if source.suffix == ".py":
+        visit(ast.parse(source.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+def native_docstrings():
+    """Returns the docstrings of public classes, methods and functions that have none in the Python source, by path.
+
+    They are written in Rust, or made in loops.
+    """
+    found = {}
+    modules = [
+        module for name, module in sorted(sys.modules.items()) if re.fullmatch(r"anyfn\.(_\w+|tir|te|transform|rpc)", name)
+    ]
+    for module in modules:
+        written = written_docstrings(module)
+        for name, value in vars(module).items():
+            owner = getattr(value, "__module__", None)
+            if name[0] == "_" or owner != module.__name__ and not (owner in (None, "anyfn") and module is anyfn._core):
+                continue
+            docs = {name: value.__doc__ or reflected(value) if isinstance(value, type) else getattr(value, "__doc__", None)}
+            if isinstance(value, type) and value.__name__ == name:
+                members = [(member, what) for member, what in vars(value).items() if member[0] != "_" and type(what) is not int]
+                docs.update({f"{name}.{member}": what.__doc__ or reflected(value, member) for member, what in members})
+            found.update({f"{module.__name__}.{key}": docs[key] for key in docs.keys() - written if isinstance(docs[key], str)})
+    return {path: inspect.cleandoc(doc) for path, doc in sorted(found.items()) if doc}
+
+
+def test_docstrings_of_native_code_are_those_of_the_package():
+    now = json.dumps(native_docstrings(), indent=1, ensure_ascii=False) + "\n"
+    if os.environ.get("ANYFN_GOLDEN") == "write":
+        DOCSTRINGS.write_text(now, encoding="utf-8")
+    assert now == DOCSTRINGS.read_text(encoding="utf-8"), "run this test with ANYFN_GOLDEN=write"
