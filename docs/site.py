@@ -7,12 +7,13 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).parent / "reference"))
+import c_headers  # noqa: E402
 import python_pages  # noqa: E402
 
 
 def on_files(files, config):
     """Adds the pages that are made from the source."""
-    for folder, pages in (("reference/python", python_pages.pages()),):
+    for folder, pages in (("reference/python", python_pages.pages()), ("reference/c", c_headers.pages())):
         for name, content in pages:
             files.append(File.generated(config, f"{folder}/{name}", content=content))
 

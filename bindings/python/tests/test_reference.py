@@ -109,3 +109,47 @@ def test_docstrings_of_native_code_are_those_of_the_package():
     if os.environ.get("ANYFN_GOLDEN") == "write":
         DOCSTRINGS.write_text(now, encoding="utf-8")
     assert now == DOCSTRINGS.read_text(encoding="utf-8"), "run this test with ANYFN_GOLDEN=write"
+
+
+def test_c_pages_contain_all_public_declarations():
+    headers = importlib.import_module("c_headers")
+    read = headers.headers()
+    assert sorted(path.stem for path in headers.INCLUDE.glob("anyfn/*.h")) == sorted(read)
+    for name, (introduction, items) in read.items():
+        text = (headers.INCLUDE / f"anyfn/{name}.h").read_text(encoding="utf-8")
+        declared = set(re.findall(r"^(?:ANYFN\w*(?:\(.*?\))? )*static inline [^(]*?(\w*[^_\W])\(", text, re.MULTILINE))
+        declared |= set(re.findall(r"^ANYFN_DLL [^(]*?(\w+)\(", text, re.MULTILINE))
+        declared |= set(re.findall(r"^(?:typedef )?(?:struct|enum) (\w+)[^;]*?\{", text, re.MULTILINE)) - {"AnyfnObjectFront"}
+        declared |= set(re.findall(r"^#define (ANYFN_[A-Z0-9_]+[^_])\(name", text, re.MULTILINE))
+        assert declared <= {item.name for item in items}, name
+        assert introduction and all(item.doc for item in items)
+    pages = dict(headers.pages())
+    assert "int anyfn_arg_int(const TVMFFIAny* args, int32_t num_args, int32_t i, int64_t* out);" in pages["anyfn.md"]
+    assert "| `kTVMFFIStr` | `65` | String object. |" in pages["c_api.md"]
+    assert "`strides` | Strides of all dimensions in elements" in pages["c_api.md"]
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("/** Doc. */\nint f(void);\n\nint g(int x);\n", "g has no documentation"),
+        ("struct A {\n  int a;\n};\n", "A has no documentation"),
+        ("#define B 1\n", "B has no documentation"),
+        ("int x = 1;\n", "no declaration"),
+        ("/** Doc. */\nint f(void) {\n", "does not end"),
+    ],
+)
+def test_c_declarations_are_not_left_out(source, message):
+    headers = importlib.import_module("c_headers")
+    with pytest.raises(headers.HeaderError, match=message):
+        headers.read(source)
+
+
+def test_names_in_comments_are_links():
+    headers = importlib.import_module("c_headers")
+    names = {"anyfn_int": "anyfn.md#anyfn_int", "kTVMFFIInt": "c_api.md#TVMFFITypeIndex"}
+    text = "anyfn_int() makes a `kTVMFFIInt` of <anyfn/c_api.h>; see docs/signature.md. `Array<T>` and a < b:\n\n    int x;"
+    assert headers.markdown(text, names) == (
+        "[`anyfn_int()`](anyfn.md#anyfn_int) makes a [`kTVMFFIInt`](c_api.md#TVMFFITypeIndex) of [`anyfn/c_api.h`](c_api.md); see "
+        "[signature](../../signature.md). `Array<T>` and a &lt; b:\n\n```c\nint x;\n```"
+    )
