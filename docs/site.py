@@ -19,7 +19,12 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Replaces links to files of the source tree, which are not on the site, by their texts."""
-    depth = page.file.src_uri.count("/")
-    outside = re.escape("../" * (depth + 1))
+    """Adapts links to files of the source tree, which are not on the site.
+
+    Links to headers lead to the reference; other links are replaced by their texts.
+    """
+    up = "../" * page.file.src_uri.count("/")
+    outside = re.escape("../" + up)
+    header = rf"\]\({outside}bindings/c/include/anyfn/(\w+)\.h\)"
+    markdown = re.sub(header, rf"]({up}reference/c/\1.md)", markdown)
     return re.sub(rf"\[([^\]]+)\]\({outside}[^)]*\)", r"\1", markdown)

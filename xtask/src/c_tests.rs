@@ -49,6 +49,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
     [
         "README.md",
+        "docs/abi.md",
         "docs/objects.md",
         "docs/bundles.md",
         "docs/signature.md",

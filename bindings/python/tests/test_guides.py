@@ -1,6 +1,7 @@
 """Tests that every code sample of the guides runs, either in this file or in the test file that names the guide."""
 
 import asyncio
+import ctypes
 import os
 import re
 import textwrap
@@ -41,6 +42,19 @@ def test_all_samples_are_run_by_some_test(page):
         assert not [block for block in samples(page, "rust") if block.startswith(",")], f"{page} has samples that do not run"
     if samples(page, "c"):
         assert named_in(page, "xtask/src/c_tests.rs"), f"nothing compiles the C samples of {page}"
+
+
+def test_abi(compile_source, tmp_path):
+    add, caller = samples("docs/abi.md", "c")
+    compile_source(add, tmp_path / "add.so")
+    compile_source(caller, tmp_path / "caller.so")
+    run_page("docs/abi.md", {"module": anyfn.load_module(tmp_path / "add.so")}, 1)
+    # The caller of the page returns what the function returns, whose result is at an address of ours.
+    call = ctypes.CDLL(tmp_path / "caller.so").call_with_answer
+    result = (ctypes.c_int64 * 2)(-1, -1)
+    function = anyfn.convert(lambda x: x + 1)
+    address = anyfn._core.address(function)
+    assert call(ctypes.c_void_p(address), result) == 0 and list(result) == [1, 43]
 
 
 def test_async():

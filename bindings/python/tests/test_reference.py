@@ -153,3 +153,41 @@ def test_names_in_comments_are_links():
         "[`anyfn_int()`](anyfn.md#anyfn_int) makes a [`kTVMFFIInt`](c_api.md#TVMFFITypeIndex) of [`anyfn/c_api.h`](c_api.md); see "
         "[signature](../../signature.md). `Array<T>` and a &lt; b:\n\n```c\nint x;\n```"
     )
+
+
+def test_layouts_on_the_page_about_the_abi(compile_source, tmp_path):
+    """Compiles the offsets, sizes and type indices of the tables of ``docs/abi.md`` as assertions."""
+    page = (HERE / "docs/abi.md").read_text(encoding="utf-8")
+    checks, members = [], 0
+    for struct, rows in re.findall(r"^\| offset \| size \| member of `(\w+)` .*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE):
+        end = 0
+        for offset, size, member in re.findall(r"^\| (\d+) \| (\d+) \| `(\w+)` \|", rows, re.MULTILINE):
+            checks.append(f"offsetof({struct}, {member}) == {offset} && sizeof((({struct}*)0)->{member}) == {size}")
+            end, members = int(offset) + int(size), members + 1
+        checks.append(f"sizeof({struct}) == {end}")
+        assert rows.count("\n") == len(re.findall(r"^\| \d+ \|", rows, re.MULTILINE))
+    indices = re.findall(r"^\| (\d+) \| `(kTVMFFI\w+)` \| (?:`([\w.]+)`)?", page, re.MULTILINE)
+    checks += [f"{constant} == {index}" for index, constant, _ in indices]
+    assert members == 28 and len(indices) == 29
+    header = (HERE / "bindings/c/include/anyfn/c_api.h").read_text(encoding="utf-8")
+    constants = re.findall(r"^  (kTVMFFI\w+) = \d+,?$", header.split("enum TVMFFITypeIndex")[1].split("}")[0], re.MULTILINE)
+    assert set(constants) - {constant for _, constant, _ in indices} == {
+        "kTVMFFIStaticObjectBegin",
+        "kTVMFFIStaticObjectEnd",
+        "kTVMFFIDynObjectBegin",
+    }
+    assert all(anyfn.type_info(key).index == int(index) for index, _, key in indices if key)
+    source = "".join(f'_Static_assert({check}, "{check}");\n' for check in checks)
+    compile_source("#include <anyfn/c_api.h>\n" + source, tmp_path / "layouts.so")
+
+
+def test_figures_are_up_to_date(monkeypatch):
+    figures = HERE / "docs/figures"
+    monkeypatch.syspath_prepend(str(figures))
+    draw = importlib.import_module("draw")
+    assert sorted(path.stem for path in figures.glob("*.svg")) == sorted(draw.FIGURES)
+    for name, figure in draw.FIGURES.items():
+        written = (figures / f"{name}.svg").read_text(encoding="utf-8")
+        assert figure().svg() == written, f"run docs/figures/draw.py, which draws {name}.svg"
+        pages = [path.read_text(encoding="utf-8") for path in [*HERE.glob("docs/**/*.md"), HERE / "README.md"]]
+        assert any(f"figures/{name}.svg)" in page for page in pages), f"no page shows {name}.svg"
