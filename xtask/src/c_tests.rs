@@ -50,6 +50,8 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     [
         "README.md",
         "docs/abi.md",
+        "docs/coming-from-nanobind.md",
+        "docs/coming-from-tvm-ffi.md",
         "docs/objects.md",
         "docs/bundles.md",
         "docs/signature.md",

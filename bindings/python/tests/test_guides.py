@@ -75,6 +75,26 @@ def test_async():
     assert asyncio.run(main()) == [3, 3, 3]
 
 
+def test_coming_from_tvm_ffi(compile_source, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    compile_source(*samples("docs/coming-from-tvm-ffi.md", "c"), tmp_path / "add_one.so")
+    try:
+        run_page("docs/coming-from-tvm-ffi.md", {"__name__": "coming"}, 6)
+    finally:
+        anyfn.remove_global_func("ffi_guide.scale")
+
+
+def test_coming_from_pyo3():
+    run_page("docs/coming-from-pyo3.md", {"__name__": "coming"}, 1)
+
+
+def test_coming_from_nanobind(compile_source, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, source in zip(("vectors", "apply", "points"), samples("docs/coming-from-nanobind.md", "c")):
+        compile_source(source, tmp_path / f"{name}.so")
+    run_page("docs/coming-from-nanobind.md", {"__name__": "coming"}, 3)
+
+
 def test_compiled(compile_source, monkeypatch, tmp_path):
     library = """
 #include <anyfn/anyfn.h>

@@ -51,6 +51,16 @@ struct Readme;
 #[doc = include_str!("../../../docs/start/rust.md")]
 struct Start;
 
+/// Documentation tests: the Rust samples of `docs/coming-from-pyo3.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-pyo3.md")]
+struct ComingFromPyo3;
+
+/// Documentation tests: the Rust samples of `docs/coming-from-tvm-ffi.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-tvm-ffi.md")]
+struct ComingFromTvmFfi;
+
 /// Documentation tests: the Rust samples of `docs/objects.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
