@@ -52,9 +52,12 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/abi.md",
         "docs/coming-from-nanobind.md",
         "docs/coming-from-tvm-ffi.md",
+        "docs/errors.md",
+        "docs/functions.md",
         "docs/objects.md",
         "docs/bundles.md",
         "docs/signature.md",
+        "docs/tensors.md",
         "docs/start/kernels.md",
         "docs/start/deploy.md",
     ]

@@ -121,12 +121,54 @@ ANYFN_EXPORT(main) {
         names["pool"].shutdown()
 
 
-def test_errors():
-    [sample] = samples("docs/errors.md", "python")
+def test_errors(compile_source, tmp_path):
     names = {}
-    exec(compile(sample, "docs/errors.md", "exec"), names)
+    try:
+        run_page("docs/errors.md", names, 2)
+    finally:
+        anyfn.remove_global_func("errors.set_threads")
+    compile_source(*samples("docs/errors.md", "c"), tmp_path / "errors.so")
+    module = anyfn.load_module(tmp_path / "errors.so")
+    with pytest.raises(ValueError, match="expected at least one thread, got 0"):
+        module.set_threads(0)
+    assert module.message(module.set_threads, -1) == "expected at least one thread, got -1"
     with pytest.raises(names["ParseError"], match="text"):
         anyfn.testing.raise_error("ParseError", "text")
+
+
+def test_functions(compile_source, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    libraries = ("register", "times", "scaled", "twice")
+    for name, source in zip(libraries, samples("docs/functions.md", "c")):
+        compile_source(source, tmp_path / f"{name}.so")
+    try:
+        run_page("docs/functions.md", {"__name__": "functions"}, 4)
+        modules = [anyfn.load_module(tmp_path / f"{name}.so") for name in libraries]
+        modules[0].register_scale()
+        assert anyfn.get_global_func("functions.scale_in_c")(1.5) == modules[1].times(1.5) == modules[2].scaled() == 3.0
+        assert modules[3].twice(lambda x: x + 1, 40) == 42
+    finally:
+        for name in ("scale", "scale_in_c", "twice"):
+            anyfn.remove_global_func(f"functions.{name}")
+
+
+def test_objects_in_c(compile_source, run_python, tmp_path):
+    """Defines the type of ``docs/objects.md`` in C. A process has one type of each key."""
+    compile_source(samples("docs/objects.md", "c")[0], tmp_path / "objects.so")
+    run_python(f"""
+import anyfn, anyfn.types
+anyfn.load_module({str(tmp_path / "objects.so")!r}).setup()
+node = anyfn.types.my.Node("a", next=anyfn.types.my.Node("b", size=2))
+assert (node.name, node.size, node.next.size, node.next.next) == ("a", 1, 2, None)
+""")
+
+
+def test_tensors_in_c(compile_source, tmp_path):
+    compile_source(samples("docs/tensors.md", "c")[0], tmp_path / "tensors.so")
+    module = anyfn.load_module(tmp_path / "tensors.so")
+    tensor = module.make_tensor()
+    assert tensor.tolist() == [[1.5] * 3] * 2
+    assert module.sum(tensor) == 9.0 and module.sum(np.arange(4, dtype="float32")) == 6.0
 
 
 def test_objects(run_python):
@@ -134,9 +176,10 @@ def test_objects(run_python):
 
     The samples register a converter of ``complex``, so they run in a separate process.
     """
-    first, second = samples("docs/objects.md", "python")
+    node, first, second = samples("docs/objects.md", "python")
     run_python(f"""
-import anyfn
+exec(compile({node!r}, "docs/objects.md", "exec"))
+assert str(node) == "Node(name='a', size=1, next=Node(name='b', size=2, next=None))"
 
 @anyfn.object("guide.Placeholder")
 class Placeholder(anyfn.Object):

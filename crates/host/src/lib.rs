@@ -61,6 +61,11 @@ struct ComingFromPyo3;
 #[doc = include_str!("../../../docs/coming-from-tvm-ffi.md")]
 struct ComingFromTvmFfi;
 
+/// Documentation tests: the Rust samples of `docs/functions.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/functions.md")]
+struct Functions;
+
 /// Documentation tests: the Rust samples of `docs/objects.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
