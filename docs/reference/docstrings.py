@@ -4,6 +4,7 @@ Classes and methods that are written in Rust have their docstrings in the extens
 `docstrings.json` contains a copy of those; a test compares it with the package and rewrites it on request.
 """
 
+import builtins
 import json
 import re
 from pathlib import Path
@@ -27,9 +28,12 @@ class Docstrings(griffe.Extension):
         missing = []
         for name in sorted(NAMES):
             shown = pkg[name.partition(".")[2]]
-            protocol = shown.is_class and any(str(base) == "Protocol" for base in shown.bases)
-            members = [item for key, item in shown.members.items() if key[0] != "_" and shown.is_class and not protocol]
-            missing += [item.canonical_path for item in [shown, *members] if not item.docstring]
+            items = [shown]
+            if shown.is_class and not any(str(base) == "Protocol" for base in shown.bases):
+                items += [item for key, item in shown.members.items() if key[0] != "_"]
+            # The docstring of a class describes the attributes that its constructor sets.
+            items = [item for item in items if "instance-attribute" not in item.labels]
+            missing += [item.canonical_path for item in items if not item.docstring]
         if missing:
             raise PluginError(
                 f"no docstring: {', '.join(missing)}; write them, or run test_reference.py with ANYFN_GOLDEN=write"
@@ -41,10 +45,28 @@ class Docstrings(griffe.Extension):
             item.docstring = griffe.Docstring(NATIVE[item.path], parent=item)
         if item.docstring is not None:
             item.docstring.value = markdown(item.docstring.value)
+        for annotation in annotations(item):
+            keep_builtins(annotation, item.module)
         if item.is_module or item.is_class:
             for member in item.members.values():
                 if not member.is_alias:
                     self.complete(member)
+
+
+def annotations(item):
+    """Returns the annotations of an object."""
+    if item.is_function:
+        signatures = [item, *(item.overloads or [])]
+        return [part.annotation for each in signatures for part in each.parameters] + [each.returns for each in signatures]
+    return [item.annotation] if item.is_attribute else []
+
+
+def keep_builtins(annotation, module):
+    """Leaves built-in names such as `object` without a link; griffe finds the `object` of the package."""
+    if isinstance(annotation, griffe.Expr):
+        for part in annotation.iterate(flat=True):
+            if isinstance(part, griffe.ExprName) and hasattr(builtins, part.name) and part.name not in module.members:
+                part.parent = None
 
 
 def markdown(text):

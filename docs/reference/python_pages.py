@@ -46,7 +46,8 @@ PAGES = [
         [
             (
                 "Types",
-                "Object object field register_object type_info register_type_attr register_alias",
+                "Object object field register_object type_info _reflection.TypeInfo _reflection.FieldInfo "
+                "_reflection.MethodInfo register_type_attr register_alias",
             ),
             ("Copies", "replace deep_copy"),
             (
@@ -181,7 +182,7 @@ PAGES = [
         "Guides: [measuring and profiling](../../timing.md), [what keeps a library mapped](../../python.md#what-keeps-a-library-mapped). "
         "The module `anyfn.debug` has these functions, too.",
         [
-            ("Measurement", "time_evaluator profile"),
+            ("Measurement", "time_evaluator _measure.Timing profile _profile.Profile"),
             ("Diagnosis", "doctor mapped_libraries reap"),
             ("Live objects", "start_ledger live_handles live_handles_text"),
         ],
@@ -201,5 +202,7 @@ def pages():
         for heading, entries in sections:
             lines += [f"## {heading}", ""] if heading else []
             for name in entries.split():
-                lines += [f"::: anyfn.{name}", "    options:", f"      heading_level: {3 if heading else 2}", ""]
+                lines += [f"::: anyfn.{name}", "    options:", f"      heading_level: {3 if heading else 2}"]
+                # Classes that only the package makes have no public name.
+                lines += ["      show_root_full_path: false", ""] if name[0] == "_" else [""]
         yield file + ".md", "\n".join(lines)

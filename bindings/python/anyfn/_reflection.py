@@ -75,6 +75,7 @@ class MethodInfo:
 
     @property
     def signature(self) -> "Optional[inspect.Signature]":
+        """Signature of the function, or None if it is not known."""
         import inspect
 
         try:
@@ -119,6 +120,7 @@ class TypeInfo:
 
     @property
     def parent(self) -> "Optional[TypeInfo]":
+        """Parent of the type, or None for a root type."""
         return None if self._parent < 0 else TypeInfo(_core.type_info(self._parent))
 
     @property

@@ -87,9 +87,10 @@ def native_docstrings():
     They are written in Rust, or made in loops.
     """
     found = {}
-    modules = [
-        module for name, module in sorted(sys.modules.items()) if re.fullmatch(r"anyfn\.(_\w+|tir|te|transform|rpc)", name)
+    files = [
+        path.stem for path in Path(anyfn.__file__).parent.glob("*.py") if re.match("_[a-z]|te$|tir|transform|rpc", path.stem)
     ]
+    modules = [anyfn._core, *(importlib.import_module(f"anyfn.{name}") for name in sorted(files))]
     for module in modules:
         written = written_docstrings(module)
         for name, value in vars(module).items():
