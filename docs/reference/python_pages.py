@@ -134,6 +134,7 @@ PAGES = [
                 "Functions and modules",
                 "tir.PrimFunc tir.IRModule tir.Buffer tir.BufferRegion tir.parse tir.verify tir.interpret tir.Analyzer",
             ),
+            ("TVMScript", "script"),
             (
                 "Making nodes",
                 "tir.var tir.size_var tir.const tir.decl_buffer tir.for_loop tir.seq tir.call_packed "
@@ -144,7 +145,7 @@ PAGES = [
                 of_tir(
                     "select if_then_else all any isnan min max abs floordiv floormod truncdiv truncmod indexdiv indexmod power "
                     "pow min_value max_value infinity exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sigmoid erf sin cos tan "
-                    "asin acos atan sinh cosh tanh asinh acosh atanh atan2 hypot copysign fmod floor ceil round trunc"
+                    "asin acos atan sinh cosh tanh asinh acosh atanh atan2 hypot copysign fmod floor ceil round nearbyint trunc"
                 ),
             ),
             (
@@ -204,5 +205,6 @@ def pages():
             for name in entries.split():
                 lines += [f"::: anyfn.{name}", "    options:", f"      heading_level: {3 if heading else 2}"]
                 # Classes that only the package makes have no public name.
-                lines += ["      show_root_full_path: false", ""] if name[0] == "_" else [""]
+                lines += ["      show_root_full_path: false"] if name[0] == "_" else []
+                lines += ["      members: false", ""] if name == "script" else [""]
         yield file + ".md", "\n".join(lines)
