@@ -30,7 +30,7 @@ def samples(page, language):
 def named_in(page, *patterns):
     """Returns the source files that contain the path of a page in quotation marks."""
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
-    return [path for path in files if re.search(rf"""["/]{re.escape(page)}["`]""", path.read_text(encoding="utf-8"))]
+    return [path for path in files if re.search(rf"""["'/]{re.escape(page)}["'`]""", path.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
