@@ -108,7 +108,8 @@ static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// The library stays loaded for the lifetime of the process, and its symbols stay invisible to other libraries.
 ///
 /// # Errors
-/// Returns [`AttachError`] if the file is not a runtime that this extension can use. Nothing is attached then.
+/// Returns [`AttachError`] if the file is not a runtime that this extension can use. Nothing is attached then,
+/// and the library is closed.
 pub fn attach(path: &Path) -> Result<(), AttachError> {
     let mut attached = ATTACHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(current) = attached.as_deref() {
@@ -116,8 +117,10 @@ pub fn attach(path: &Path) -> Result<(), AttachError> {
         let error = || AttachError::Attached { path: path.into(), current: current.into() };
         return if same { Ok(()) } else { Err(error()) };
     }
-    let api = check(path, open(path)?)?;
-    stubs::fill(api);
+    let (library, api) = open(path)?;
+    stubs::fill(check(path, api)?);
+    // From now on, the library stays loaded.
+    std::mem::forget(library);
     *attached = Some(path.into());
     Ok(())
 }
@@ -143,9 +146,19 @@ pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Opens the runtime library at `path` and returns its function table. On success the library stays
-/// loaded for the lifetime of the process.
-fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
+/// Reference to an open library, which is closed when the reference is dropped.
+struct Library(*mut c_void);
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: `open` opened the library, and this extension uses nothing of a library that it closes.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+/// Opens the runtime library at `path`. Returns it and its function table, which exists as long as
+/// the library is open.
+fn open(path: &Path) -> Result<(Library, *const AnyfnApi), AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| load_error("NUL in its path".into()))?;
     // SAFETY: the path is a valid C string. With RTLD_LOCAL, the symbols of the library stay invisible to others.
@@ -153,11 +166,10 @@ fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     if library.is_null() {
         return Err(load_error(linker_message()));
     }
+    let library = Library(library);
     // SAFETY: the library is open, and the name is a valid C string.
-    let entry = unsafe { libc::dlsym(library, c"anyfn_api".as_ptr()) };
+    let entry = unsafe { libc::dlsym(library.0, c"anyfn_api".as_ptr()) };
     if entry.is_null() {
-        // SAFETY: the library was opened above, and nothing of it is in use.
-        unsafe { libc::dlclose(library) };
         return Err(AttachError::NoTable { path: path.into() });
     }
     // SAFETY: the runtime declares `anyfn_api` with this type.
@@ -165,7 +177,7 @@ fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
         unsafe { std::mem::transmute::<*mut c_void, _>(entry) };
     // SAFETY: the function may be called at any time.
     let api = unsafe { entry() };
-    if api.is_null() { Err(AttachError::NoTable { path: path.into() }) } else { Ok(api) }
+    if api.is_null() { Err(AttachError::NoTable { path: path.into() }) } else { Ok((library, api)) }
 }
 
 fn linker_message() -> String {
@@ -175,17 +187,18 @@ fn linker_message() -> String {
 }
 
 /// Checks that this extension can use the function table `api`, and returns the table as a reference. In
-/// errors, `path` is reported as the file that contains the table.
+/// errors, `path` is reported as the file that contains the table. The caller must not close the
+/// library of a table that this function returns.
 fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachError> {
-    // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
+    // SAFETY: every table begins with its size and version, and lives as long as its library, which is open.
     let size = unsafe { (*api).size };
-    // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
+    // SAFETY: every table begins with its size and version, and lives as long as its library, which is open.
     let found = unsafe { (*api).version };
     // Members are only appended, so a longer table can be used too.
     if size < size_of::<AnyfnApi>() || found.major != ABI_VERSION.major || found.minor < ABI_VERSION.minor {
         return Err(AttachError::Version { path: path.into(), found, size });
     }
-    // SAFETY: the table is not NULL, at least as large as the struct, and never freed.
+    // SAFETY: the table is not NULL, at least as large as the struct, and never freed while its library is open.
     let api = unsafe { &*api };
     match text(api.conflict) {
         Some(reason) => Err(AttachError::Conflict { path: path.into(), reason }),
