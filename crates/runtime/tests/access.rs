@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use anyfn::abi::DLTensor;
+use anyfn::access::{Access, Mode, Region};
 use anyfn::{DType, Device, Error, PackedFunc, Tensor, TensorView, TypedPackedFunc, register, registry};
 use anyfn_loader as _;
 use anyfn_runtime as _;
@@ -162,6 +163,24 @@ fn threads_that_would_wait_for_each_other_get_an_error_or_their_turn() {
             });
         }
     });
+}
+
+#[test]
+fn an_access_within_a_limit_names_the_time_that_it_waited() {
+    let bytes = [0u8; 4];
+    let region = Region::host(bytes.as_ptr(), bytes.len());
+    let [_held] = Access::begin([(region, Mode::Write)]).unwrap();
+    for (limit, waited) in [(0, 0), (10, 10), (100, 100), (101, 200)] {
+        let begin = || Access::begin_within([(region, Mode::Read)], limit).map(drop);
+        let text = error(std::thread::scope(|scope| scope.spawn(begin).join().unwrap()));
+        assert_eq!(
+            text,
+            format!(
+                "RuntimeError: cannot access the elements of a tensor: another thread has used them for more than \
+                 {waited} ms"
+            )
+        );
+    }
 }
 
 #[test]

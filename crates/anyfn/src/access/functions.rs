@@ -152,13 +152,17 @@ fn find() -> &'static Functions {
 /// Interval in milliseconds after which a waiting thread interrupts the wait to check for signals.
 const SLICE_MS: u32 = 100;
 
+/// Returns the maximum time in milliseconds that the first request of an access with this time limit waits.
+fn first_slice(limit_ms: Option<u32>) -> u32 {
+    limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS))
+}
+
 #[inline]
 pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) -> Result<[Access; N]> {
     const { assert!(N <= RANGES_MAX) };
     let mut tickets = [0; N];
-    let slice = limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS));
     // SAFETY: both arrays have `N` entries.
-    let outcome = unsafe { (shared().begin)(wanted.as_ptr(), N, slice, tickets.as_mut_ptr()) };
+    let outcome = unsafe { (shared().begin)(wanted.as_ptr(), N, first_slice(limit_ms), tickets.as_mut_ptr()) };
     if outcome != code::BEGUN {
         again(outcome, &wanted, limit_ms, &mut tickets)?;
     }
@@ -170,7 +174,7 @@ pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) 
 /// limit has passed, the check for signals fails or the accesses cannot begin.
 #[cold]
 fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
-    let mut waited = SLICE_MS;
+    let mut waited = first_slice(limit_ms);
     while outcome == code::TIMED_OUT {
         if limit_ms.is_some_and(|limit| waited >= limit) {
             crate::bail!(
