@@ -10,17 +10,18 @@ use anyfn_ir::stmt::{Block, For, Stmt};
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, analysis, make, ops};
 
-use crate::loops::substitute_expr;
+use crate::loops::{substitute_expr, with_body};
 use crate::reduction;
 use crate::tree::{self, BlockPath, address, find_block, find_loop, vars_of};
 
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
 
-/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, gets new loops
-/// and computes a partial result for each iteration of the loop of `var`. The block `name` combines
-/// the partial results. Around the block `name`, only the loop of `var` and the loops that belong
-/// to no reduction axis remain. Returns the function and the name of the new block.
+/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, gets new loops of
+/// the same kinds and computes a partial result for each iteration of the loop of `var`. The block
+/// `name` combines the partial results. Around the block `name`, only the loop of `var` and the
+/// loops that belong to no reduction axis remain. Returns the function and the name of the new
+/// block.
 ///
 /// # Errors
 /// Returns `ValueError` if the block is not a sum, product, minimum or maximum, if it has been decomposed, if the loop
@@ -134,10 +135,11 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     let predicate = replaced(&place.realize.predicate, &loop_vars)?;
     let mut before = make::realize(values, predicate, new_block);
     for (new, outer) in new_loops.into_iter().rev() {
-        before = make::for_loop(
+        before = make::for_of_kind(
             new,
             replaced(&outer.min, &loop_vars)?,
             replaced(&outer.extent, &loop_vars)?,
+            outer.kind,
             before,
         );
     }
@@ -157,7 +159,8 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     axes.push(Ref::new(IterVar { dom, var: combined, kind: IterKind::Reduce }));
     values.push(var.clone().into_parent());
     let stage = Stage { init, step: &step, target: &step.store.buffer, indices: step.store.indices.clone() };
-    let block = stage.block(name, axes, ops::load(&partial, at.into_iter().collect())?)?;
+    let new = stage.block(name, axes, ops::load(&partial, at.into_iter().collect())?)?;
+    let block = make::annotated(&new, block.annotations.clone());
     let mut predicate = ops::bool(true);
     for condition in conjuncts(&place.realize.predicate) {
         if !loops.uses(&condition).1 {
@@ -168,7 +171,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     for outer in place.loops.iter().rev() {
         let is_kept = outer.ptr_eq(&node) || !loops.reducing.iter().any(|other| other.ptr_eq(outer));
         if is_kept {
-            after = make::for_loop(outer.loop_var.clone(), outer.min.clone(), outer.extent.clone(), after);
+            after = with_body(outer, after);
         }
     }
     let func = tree::replace(func, &first.clone().into_parent(), make::seq([before, after]))?;
@@ -301,7 +304,7 @@ fn allocated(func: &Func, buffer: &Ref<Buffer>) -> Result<Func> {
         fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
             let Some(buffer) = self.0.take() else { return Ok(node.clone()) };
             let buffers = node.alloc_buffers.iter().chain([buffer.clone()]);
-            Ok(make::block(
+            let new = make::block(
                 &node.name,
                 node.iter_vars.iter(),
                 node.reads.iter(),
@@ -309,7 +312,8 @@ fn allocated(func: &Func, buffer: &Ref<Buffer>) -> Result<Func> {
                 buffers,
                 node.init.clone(),
                 node.body.clone(),
-            ))
+            );
+            Ok(make::annotated(&new, node.annotations.clone()))
         }
     }
     Ok(tree::with_body(func, Allocated(Some(buffer)).stmt(&func.body)?))

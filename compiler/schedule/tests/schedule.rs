@@ -3,7 +3,7 @@
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-use anyfn::{Array, DType, Ref, Result};
+use anyfn::{Any, Array, DType, Ref, Result};
 use anyfn_ir::expr::Expr;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::{ops, printer};
@@ -226,5 +226,31 @@ fn a_block_goes_into_the_one_that_sets_what_it_reads() -> Result<()> {
         "{text}"
     );
     assert!(!text.contains("alloc(") && !text.contains("block(\"C\")"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn partial_results_keep_the_kinds_of_loops_and_what_is_noted() -> Result<()> {
+    let schedule = new(sample(16)?)?;
+    let loops = schedule.get_loops("C")?;
+    let parts = schedule.split(loops[2].clone(), vec![None, Some(4)])?;
+    schedule.parallel(loops[0].clone())?;
+    schedule.unroll(parts[1].clone())?;
+    schedule.annotate(Any::new(loops[0].clone())?, "of_i", Any::new(1)?)?;
+    schedule.annotate(Any::new("C")?, "of_c", Any::new(2)?)?;
+    schedule.annotate(Any::new("root")?, "of_root", Any::new(3)?)?;
+    schedule.rfactor("C", parts[1].clone())?;
+    let text = printer::text(func(&schedule).as_object());
+    for line in [
+        "with block(\"root\", of_root=3):",
+        "for i0_rf in parallel(16):",
+        "for k_1_rf in unrolled(4):",
+        "with block(\"C_rf\"):",
+        "for i0 in parallel(16, of_i=1):",
+        "for k_1 in unrolled(4):",
+        "with block(\"C\", of_c=2):",
+    ] {
+        assert!(text.lines().any(|other| other.trim_start() == line), "{line} in {text}");
+    }
     Ok(())
 }
