@@ -164,8 +164,8 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
 }
 
-/// Returns the data type of the variable of a fused loop: `int64` if the product of the trip counts is known and
-/// exceeds `int32`, otherwise the widest type of the original variables.
+/// Returns the data type of the variable of a fused loop: the widest type of the original variables. If the product of the
+/// trip counts is known and exceeds that type, returns `int32`, or `int64` if the product exceeds `int32` too.
 fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     let longest = nodes.iter().map(|node| node.loop_var.dtype).max_by_key(|dtype| dtype.0.bits);
     let known: Option<Vec<i64>> = nodes.iter().map(|node| as_int(&node.extent)).collect();
@@ -179,7 +179,8 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
             names()
         );
     };
-    Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
+    let counts = |dtype: &DType| ops::int(product, *dtype).is_ok();
+    Ok([dtype, DType::INT32].into_iter().find(counts).unwrap_or(DType::INT64))
 }
 
 /// Checks that each reduction in the loops to be fused is still initialised after the fusion. The

@@ -161,6 +161,32 @@ fn a_split_that_does_not_fit_gets_a_condition() -> Result<()> {
 }
 
 #[test]
+fn a_fused_loop_has_a_type_that_counts_its_iterations() -> Result<()> {
+    let [int8, int16] = [8, 16].map(|bits| DType::new(anyfn::abi::kDLInt, bits, 1));
+    let rows = [
+        (int8, [2, 3], "range(int8(6)) as int8"),
+        (int8, [16, 16], "range(256)"),
+        (int16, [100, 300], "range(int16(30000)) as int16"),
+        (int16, [200, 300], "range(60000)"),
+        (int16, [30_000, 30_000], "range(900000000)"),
+        (DType::INT32, [30_000, 30_000], "range(900000000)"),
+        (DType::INT32, [60_000, 60_000], "range(int64(3600000000)) as int64"),
+        (DType::INT64, [2, 3], "range(int64(6)) as int64"),
+    ];
+    for (dtype, extents, expected) in rows {
+        let shape: Array<Expr> = extents.into_iter().map(|n| ops::int(n, dtype)).collect::<Result<_>>()?;
+        let a = placeholder(shape.clone(), DType::FLOAT32, "A")?;
+        let b = compute(shape, "B", |i| at(&a, i.iter()))?;
+        let schedule = new(create_prim_func(&[a, b].map(Ref::into_object), "f")?)?;
+        schedule.fuse(schedule.get_loops("B")?)?;
+        let text = printer::text(func(&schedule).as_object());
+        assert!(text.contains(&format!("for i0_i1_fused in {expected}:")), "{dtype} {extents:?}: {text}");
+        anyfn_passes::verify(&schedule.func()?)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_reduction_of_something_is_fused_with_any_number_of_rows() -> Result<()> {
     for rows in [ops::i32(6), ops::var("n", DType::INT32).into_parent()] {
         let a = placeholder([rows.clone(), ops::i32(8)].into_iter().collect(), DType::FLOAT32, "A")?;
