@@ -18,8 +18,8 @@ use crate::loops::changed;
 const FEWEST_BYTES: i64 = 16 * 1024;
 
 /// Assigns the same memory to buffers of the function that are not used at the same time. A buffer can reuse
-/// the memory of an earlier buffer of the same data type and at least the same size. The last statement that
-/// uses the earlier buffer must precede the first statement that uses the later one.
+/// the memory of an earlier buffer of the same data type and at least the same size and alignment. The last
+/// statement that uses the earlier buffer must precede the first statement that uses the later one.
 ///
 /// Buffers that share memory remain different nodes, with the same variable `data`. Only buffers with a known size of
 /// 16 KiB or more are shared. Blocks must be lowered before this pass.
@@ -88,6 +88,7 @@ fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> 
         let free = owners
             .iter_mut()
             .filter(|owner| owner.last < first && owner.bytes >= bytes && owner.buffer.dtype == buffer.dtype)
+            .filter(|owner| owner.buffer.alignment >= buffer.alignment)
             .min_by_key(|owner| owner.bytes);
         match free {
             Some(owner) => {
