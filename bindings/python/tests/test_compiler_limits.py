@@ -219,7 +219,7 @@ def test_the_source_of_a_deep_function_is_not_mostly_blanks():
         (lambda: te.compute((2, 2**64 - 1), lambda i, j: 1.0, name="a"), "extent 1 of `a` must fit into int64"),
         (lambda: te.placeholder((-1,), name="a"), "must not be negative but is -1"),
         (lambda: te.reduce_axis((0, 2**63), "k"), "the bounds of axis `k` must fit into int64"),
-        (lambda: tir.verify(allocated((2**63,))), "an extent or stride of buffer `q` must fit into int64"),
+        (lambda: tir.verify(allocated((2**63,))), "an extent of buffer `q` must fit into int64"),
         (lambda: tir.verify(looped(2**63)), "a bound of loop `i` must fit into int64"),
         (lambda: te.placeholder((2**64,), name="a"), "int 18446744073709551616"),
     ],

@@ -186,19 +186,17 @@ impl Verifier {
         self.expect(dtype.lanes() == 1 && (types::is_number(dtype)), "TypeError", || {
             format!("elements of buffer `{name}` cannot be {dtype}")
         });
-        for extent in buffer.shape.iter().chain(buffer.strides.iter()) {
+        let extents = buffer.shape.iter().map(|extent| ("an extent", extent));
+        let strides = buffer.strides.iter().map(|stride| ("a stride", stride));
+        for (what, extent) in extents.chain(strides) {
             let is_integer = types::is_index(extent.dtype);
             self.expect(is_integer, "TypeError", || {
-                format!(
-                    "an extent or stride of buffer `{name}` is {}, not an integer: {}",
-                    extent.dtype,
-                    text(&extent)
-                )
+                format!("{what} of buffer `{name}` is {}, not an integer: {}", extent.dtype, text(&extent))
             });
             self.expect(as_int(&extent).is_none_or(|extent| extent >= 0), "ValueError", || {
-                format!("an extent of buffer `{name}` is negative: {}", text(&extent))
+                format!("{what} of buffer `{name}` is negative: {}", text(&extent))
             });
-            self.in_int64(&extent, || format!("an extent or stride of buffer `{name}`"));
+            self.in_int64(&extent, || format!("{what} of buffer `{name}`"));
             self.expr(&extent);
         }
         let fits = buffer.strides.is_empty() || buffer.strides.len() == buffer.shape.len();
