@@ -112,14 +112,14 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
 }
 
 /// Returns true if an expression consists only of variables, integers and operations on them, and
-/// divides only by constants. Such an expression has no side effects and can be computed anywhere.
+/// divides only by constants other than 0. Such an expression has no side effects and can be computed anywhere.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
         ExprKind::Binary(op, node) => {
             let is_division =
                 matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
-            is_plain(&node.a) && is_plain(&node.b) && (!is_division || as_int(&node.b).is_some())
+            is_plain(&node.a) && is_plain(&node.b) && (!is_division || as_int(&node.b).is_some_and(|b| b != 0))
         }
         ExprKind::Cast(node) => is_plain(&node.value),
         ExprKind::Not(node) => is_plain(&node.a),

@@ -1,4 +1,5 @@
-//! Tests of the passes `hoist`, `unroll`, `share_buffers` and `widen_floats` on constructed functions.
+//! Tests of the passes `hoist`, `unroll`, `share_buffers`, `vector_loops` and `widen_floats` on constructed
+//! functions.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -9,7 +10,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{make, ops, printer};
-use anyfn_passes::{hoist, share_buffers, unroll, widen_floats};
+use anyfn_passes::{hoist, share_buffers, unroll, vector_loops, widen_floats};
 
 fn buffer(name: &str, extents: &[i32]) -> Ref<Buffer> {
     make::buffer(name, extents.iter().map(|extent| ops::i32(*extent)).collect(), DType::FLOAT32)
@@ -130,6 +131,22 @@ fn what_may_change_or_may_not_be_computed_stays() {
         let func = func(&[&n], &[&a, &b], body);
         assert_eq!(text(&hoist(&func).unwrap()), text(&func));
     }
+}
+
+#[test]
+fn a_condition_that_divides_by_zero_stays_in_its_loop() {
+    let (a, n) = (buffer("A", &[64]), ops::var("n", DType::INT32));
+    let bounded = |divisor: i32| {
+        let body = serial("i", n.clone().into_parent(), |i| {
+            let limit = ops::rebuilt(BinaryOp::FloorDiv, n.clone().into_parent(), ops::i32(divisor)).unwrap();
+            let condition = ops::less(i.clone(), limit).unwrap();
+            make::if_then(condition, store(&a, &[i], load(&a, &[i])), None).unwrap()
+        });
+        text(&vector_loops(&func(&[&n], &[&a], body)).unwrap())
+    };
+    let (half, none) = (bounded(2), bounded(0));
+    assert!(half.contains("in range(max(min(n, n // 2), 0))") && !half.contains("if "), "{half}");
+    assert!(none.contains("in range(n)") && none.contains("if i < n // 0:"), "{none}");
 }
 
 /// Returns the names of the buffers whose memory a function allocates if its buffers T, U, V and W have these
