@@ -122,10 +122,12 @@ impl Schedule {
         self.state().fixed.contains(block)
     }
 
-    /// Returns true if the block called `block` was added by a step, such as `cache_write`.
+    /// Returns true if the function has a block called `block` that was added by a step, such as
+    /// `cache_write`.
     #[must_use]
     pub fn is_added(&self, block: &str) -> bool {
-        !self.state().original.contains(block)
+        let state = self.state();
+        !state.original.contains(block) && tree::find_block(&state.func, block).is_ok()
     }
 
     /// Replaces the function and the steps of this schedule by those of `other`. The schedule

@@ -280,3 +280,12 @@ fn partial_results_keep_the_kinds_of_loops_and_what_is_noted() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn only_blocks_of_steps_are_added() -> Result<()> {
+    let schedule = new(sample(16)?)?;
+    let added = schedule.cache_write("C", Any::new(0)?, "local")?;
+    let blocks = ["root", "C", "D", &*added, "E"];
+    assert_eq!(blocks.map(|name| schedule.is_added(name)), [false, false, false, true, false]);
+    Ok(())
+}
