@@ -18,20 +18,13 @@ pub(crate) fn bits(value: &Any) -> u64 {
     value.as_view().bits()
 }
 
-/// Returns true if all 16 bytes of two values are the same.
+/// Returns true if all 16 bytes of two values are the same. For objects, this means that they are the same object.
 #[inline]
 pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
     let (left, right) = (left.as_view(), right.as_view());
     left.type_index() == right.type_index()
         && left.as_raw().small_str_len == right.as_raw().small_str_len
         && left.bits() == right.bits()
-}
-
-/// Returns true if two values have the same type and the same 8-byte payload. For objects, this
-/// means that they are the same object. The length of a small string is not compared.
-pub(crate) fn same(a: &Any, b: &Any) -> bool {
-    let (a, b) = (a.as_view(), b.as_view());
-    a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
 #[inline]

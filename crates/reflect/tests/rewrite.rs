@@ -78,6 +78,16 @@ fn callbacks_for_rust_types() {
 }
 
 #[test]
+fn a_text_that_only_grows_is_changed() {
+    for (old, new) in [(Any::new("a"), Any::new("a\0")), (Any::new(&b"a"[..]), Any::new(&b"a\0"[..]))] {
+        let (old, new) = (old.unwrap(), new.unwrap());
+        let grow = |value: &Any| Ok((*value == old).then(|| new.clone()));
+        let result = map(array([int(1), old.clone()]), grow).unwrap().get::<Array<Any>>().unwrap();
+        assert_eq!(result.get(1).unwrap(), new);
+    }
+}
+
+#[test]
 fn errors_say_where() {
     let graph = array([int(1), array([int(2), Any::new("x").unwrap()])]);
     let fail = |value: &Any| match value.get::<&str>() {

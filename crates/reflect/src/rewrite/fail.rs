@@ -16,7 +16,7 @@ use anyfn::{Any, Error, List, Map, ObjectRef, Result};
 
 use super::children::Children;
 use super::plan::{Plan, Plans, Purpose, Shape};
-use crate::value::same;
+use crate::value::same_bits;
 
 /// Content of an `ffi.VisitErrorContext`, which records where in a graph an error occurred.
 #[repr(C)]
@@ -278,7 +278,7 @@ fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value:
         let Some(object) = node.as_object() else { continue };
         if !matches!(children, Children::Chosen) {
             children.step(plan, object, &mut out);
-        } else if !same(node, next) {
+        } else if !same_bits(node, next) {
             search(object, plan, next, &mut out);
         }
     }
@@ -305,7 +305,7 @@ fn search(node: &ObjectRef, plan: &Plan, wanted: &Any, out: &mut String) {
         },
     };
     while let Ok(Some((child, _))) = children.next(plan, node) {
-        if same(child.get(), wanted) {
+        if same_bits(child.get(), wanted) {
             return children.step(plan, node, out);
         }
     }

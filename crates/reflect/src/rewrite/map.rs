@@ -22,7 +22,7 @@ use super::tool::{self, Tool, ToolKind};
 use super::{Order, Region, unchanged};
 use crate::column::expected;
 use crate::guard::Nested;
-use crate::value::same;
+use crate::value::same_bits;
 
 /// Object taken out of an r-value reference. Dropping this value moves the object back.
 struct Moved<'a> {
@@ -130,7 +130,7 @@ enum Entered {
 #[inline]
 fn outcome_of(result: Any, of: &Any) -> Outcome {
     let index = result.type_index();
-    if index == kTVMFFIUnchanged || same(&result, of) {
+    if index == kTVMFFIUnchanged || same_bits(&result, of) {
         return None;
     }
     // Strings that passed through another language are other objects, but are not changed.

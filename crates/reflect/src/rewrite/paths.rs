@@ -11,7 +11,7 @@ use super::plan::{Plan, Plans, Purpose};
 use super::seen::{Memo, Seen};
 use super::{fail, unchanged};
 use crate::structural::{Path, extend, root_path};
-use crate::value::same;
+use crate::value::same_bits;
 
 /// Object whose children are being searched.
 struct Frame {
@@ -37,7 +37,7 @@ fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bo
     };
     let mut way: Vec<Any> = Vec::new();
     for object in objects.into_iter().filter(|object| object.as_object().is_some()) {
-        if !way.last().is_some_and(|last| same(last, &object)) {
+        if !way.last().is_some_and(|last| same_bits(last, &object)) {
             way.push(object);
         }
     }
@@ -104,7 +104,7 @@ impl Search {
             return Ok(());
         }
         let mut matched = before;
-        if self.way.get(before).is_some_and(|next| same(next, &node)) {
+        if self.way.get(before).is_some_and(|next| same_bits(next, &node)) {
             matched += 1;
             if matched == self.way.len() {
                 self.found.push(path);

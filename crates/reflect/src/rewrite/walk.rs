@@ -18,7 +18,7 @@ use super::seen::Seen;
 use super::tool::{self, Tool, ToolKind};
 use super::{Order, Region};
 use crate::guard::Nested;
-use crate::value::same;
+use crate::value::same_bits;
 
 /// Value whose children are being walked.
 struct Frame {
@@ -325,7 +325,7 @@ impl<'a> Walk<'a> {
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
         let frames = self.frames.borrow();
         let mut objects = Vec::new();
-        let is_last = |frame: &Frame| same(frame.node.get(), value);
+        let is_last = |frame: &Frame| same_bits(frame.node.get(), value);
         if value.as_object().is_some() && !frames.last().is_some_and(is_last) {
             objects.push(value.clone());
         }
