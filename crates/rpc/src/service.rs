@@ -166,12 +166,50 @@ fn info(policy: &Policy) -> Result<Any> {
 
 /// Returns the target triple of this machine, as compilers name it.
 fn triple() -> std::string::String {
-    let vendor = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-    format!("{}-{}-{vendor}", std::env::consts::ARCH, std::env::consts::OS)
+    let environment = if cfg!(target_env = "musl") {
+        "musl"
+    } else if cfg!(target_env = "msvc") {
+        "msvc"
+    } else {
+        "gnu"
+    };
+    triple_of(std::env::consts::ARCH, std::env::consts::OS, environment)
+}
+
+/// Returns the target triple of a machine. `environment` is the C library of Linux, or the compiler
+/// family of Windows.
+fn triple_of(arch: &str, os: &str, environment: &str) -> std::string::String {
+    match os {
+        "linux" => format!("{arch}-linux-{environment}"),
+        "android" => format!("{arch}-linux-android"),
+        "macos" => format!("{arch}-apple-darwin"),
+        "windows" => format!("{arch}-pc-windows-{environment}"),
+        _ => format!("{arch}-unknown-{os}"),
+    }
 }
 
 /// Creates a folder that only the current user may access.
 pub(crate) fn own_folder(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triples_are_those_of_compilers() {
+        for (arch, os, environment, expected) in [
+            ("x86_64", "linux", "gnu", "x86_64-linux-gnu"),
+            ("aarch64", "linux", "musl", "aarch64-linux-musl"),
+            ("aarch64", "android", "gnu", "aarch64-linux-android"),
+            ("aarch64", "macos", "gnu", "aarch64-apple-darwin"),
+            ("x86_64", "windows", "msvc", "x86_64-pc-windows-msvc"),
+            ("x86_64", "windows", "gnu", "x86_64-pc-windows-gnu"),
+            ("x86_64", "freebsd", "gnu", "x86_64-unknown-freebsd"),
+        ] {
+            assert_eq!(triple_of(arch, os, environment), expected);
+        }
+    }
 }
