@@ -7,6 +7,9 @@
 //! privilege by `exec`. If some key grants uploads, it can write files only in the folder of the session. Processes that it
 //! starts inherit all of that.
 //!
+//! On older kernels, even if isolation is required, it can nevertheless truncate these files (before version 3 of Landlock,
+//! Linux 6.2) and signal processes of the same user (before version 6, Linux 6.12).
+//!
 //! The rules of Landlock can grant access but not deny it. Access is therefore granted to each path that is
 //! not protected.
 
@@ -28,8 +31,8 @@ pub enum Isolation {
     /// Session processes are isolated as far as the kernel supports it. The log states the extent.
     #[default]
     Auto,
-    /// Session processes are isolated. The server does not start if the kernel does not support
-    /// Landlock.
+    /// Session processes are isolated as far as the kernel supports it. The server does not start if
+    /// the kernel does not support any version of Landlock.
     Required,
     /// Session processes are not isolated.
     Off,
