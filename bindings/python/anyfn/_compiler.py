@@ -158,6 +158,8 @@ def _named(module, name):
 
 
 def _check_single(count):
+    if count == 0:
+        raise ValueError("cannot use `name`: there is no function to name")
     if count > 1:
         raise ValueError(
             f"cannot give one name to {count} functions: omit `name`, and name each function when it is created, or pass a "

@@ -455,6 +455,10 @@ class TestModules:
         for several in ([func, plus(2.0, "g")], {"f": func, "g": func}, tir.IRModule({"f": func, "g": func})):
             with pytest.raises(ValueError, match="cannot give one name to 2 functions: omit `name`, .* dict of functions"):
                 anyfn.build(several, name="dbl")
+        for nothing in ([], {}, tir.IRModule({})):
+            for use in (anyfn.build, anyfn.lower, anyfn.source):
+                with pytest.raises(ValueError, match="cannot use `name`: there is no function to name"):
+                    use(nothing, name="dbl")
 
     def test_missing_functions(self):
         one, many = anyfn.build(plus(1.0)), anyfn.build([plus(1.0, f"f{n}") for n in range(10, 22)])
