@@ -714,7 +714,8 @@ pub(crate) fn import(name: &CStr) -> Res<Own> {
     unsafe_new_ref!(raw::PyImport_ImportModule(name.as_ptr()))
 }
 
-/// Returns the module called `name`, or `None` if it has not been imported yet.
+/// Returns the module called `name`. Returns `None` if it has not been imported yet, or if its import is blocked by
+/// `sys.modules[name] = None`.
 pub(crate) fn imported(name: &CStr) -> Option<Own> {
     // SAFETY: the GIL is held; the result is a borrowed reference to the dictionary of modules, or NULL.
     let modules = unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?;
@@ -726,7 +727,8 @@ pub(crate) fn imported(name: &CStr) -> Option<Own> {
 /// Returns the module called `name` like [`imported`], but takes the name as a Python string.
 pub(crate) fn imported_by(name: Obj<'_>) -> Option<Own> {
     // SAFETY: the GIL is held; the result is a borrowed reference to the dictionary of modules, or NULL.
-    dict_get(unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?, name)
+    let module = dict_get(unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?, name)?;
+    (!module.obj().is_none()).then_some(module)
 }
 
 /// Converts the status code of a CPython function into a `Result`. A negative code means that an
