@@ -135,7 +135,7 @@ impl Exchange {
         } else {
             self.stream.read_exact(&mut self.answer)
         };
-        assert!(sent.is_ok() && read.is_ok(), "the other side of the plain sockets is gone");
+        assert!(sent.is_ok() && read.is_ok(), "the process with the plain sockets has disconnected");
     }
 }
 
