@@ -309,10 +309,24 @@ fn release(value: Any) {
     }
 }
 
-/// Tests that loading a damaged file returns a value or a meaningful error, and that the memory use
-/// is bounded by a multiple of the length of the file. Loads at least 2,000 damaged files, and
-/// continues until `ANYFN_FUZZ_SECONDS` have passed. Each loaded value must survive saving and
-/// loading.
+/// Returns true if an error message ends with a location in the file `text`, or concerns the file as a whole.
+fn is_located(message: &str, text: &str) -> bool {
+    let whole = ["Invalid JSON Object Graph, expected ", "the file has format "];
+    if whole.iter().any(|start| message.starts_with(start)) {
+        return true;
+    }
+    let number =
+        message.rsplit_once(" (char ").and_then(|(_, end)| end.strip_suffix(')')?.parse::<usize>().ok());
+    let Some(before) = number.and_then(|number| text.as_bytes().get(..number)) else { return false };
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    message.ends_with(&format!(": line {line} column {column} (char {})", before.len()))
+}
+
+/// Tests that loading a damaged file returns a value or an error with a location, and that the memory
+/// use is bounded by a multiple of the length of the file. An error that concerns the file as a whole
+/// needs no location. Loads at least 2,000 damaged files, and continues until `ANYFN_FUZZ_SECONDS`
+/// have passed. Each loaded value must survive saving and loading.
 #[test]
 fn reads_any_file() {
     define_all();
@@ -333,6 +347,7 @@ fn reads_any_file() {
             Err(error) => {
                 refused += 1;
                 assert!(!error.message().contains("is not loaded yet"), "{}: {text}", error.message());
+                assert!(is_located(error.message(), &text), "{}: {text}", error.message());
                 assert_ne!(error.kind(), "InternalError", "{}: {text}", error.message());
             }
             Ok(value) => {
