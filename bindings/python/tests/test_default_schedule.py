@@ -668,7 +668,11 @@ def test_choices_in_vectors(bound, dtype):
     padded[:, :bound] = x[:, :bound]
     for i in range(9):
         ragged[i, : max(bound - i, 0)] = x[i, : max(bound - i, 0)]
-    check([a, b, c], [x], padded, ragged)
+    func = check([a, b, c], [x], padded, ragged).func()
+    # Each loop is split in two where its condition stops holding, if it ever holds.
+    lowered = str(anyfn.lower(func))
+    assert "select(" in str(func) and "select(" not in lowered
+    assert ("i1_other" in lowered) == (bound > 0)
 
 
 def test_padded_copies_are_vectors():
@@ -711,20 +715,23 @@ def test_many_stages_take_no_time(step):
     assert len(schedule.get_blocks()) == 401
 
 
-@pytest.mark.parametrize("size", [2**62, 2**62 + 7, 2**63 - 1], ids=str)
+@pytest.mark.parametrize("size", [2**40, 2**62, 2**62 + 7, 2**63 - 1], ids=str)
 def test_extents_beyond_all_memory(size):
-    """Checks that a function whose tensors exceed all memory is scheduled. The function is never run."""
-    wide = tir.const(size, "int64")
-    k = te.reduce_axis((0, 64), "k")
-    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, wide), name="B")
-    product = te.compute((64, wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    x, w = te.placeholder((4, wide), name="X"), te.placeholder((wide, 4, 3), name="W")
-    c, d = te.reduce_axis((0, 4), "c"), te.reduce_axis((0, 3), "d")
+    """Checks that a function whose tensors exceed all memory is scheduled, without tiles beyond 2**40. It is never run."""
+    three, four, some, wide = (tir.const(extent, "int64") for extent in (3, 4, 64, size))
+    k = te.reduce_axis((0, some), "k")
+    a, b = te.placeholder((some, some), name="A"), te.placeholder((some, wide), name="B")
+    product = te.compute((some, wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    x, w = te.placeholder((four, wide), name="X"), te.placeholder((wide, four, three), name="W")
+    c, d = te.reduce_axis((0, four), "c"), te.reduce_axis((0, three), "d")
     filtered = te.compute((wide, wide), lambda i, j: te.sum(x[c, j] * w[i, c, d], axis=[c, d]), name="Y")
     y = te.placeholder((wide,), name="Z")
     element = te.compute((wide,), lambda i: y[i] * 2, name="E")
     for args in ([a, b, product], [x, w, filtered], [y, element]):
-        assert "schedul" in str(tir.default_schedule(te.create_prim_func(args)))
+        schedule = tir.default_schedule(te.create_prim_func(args))
+        assert "schedul" in str(schedule)
+        # Tiles have a copy of the result.
+        assert ("cache_write" in str(schedule.trace())) == (size == 2**40 and len(args) == 3)
     assert "main" in anyfn.source(te.create_prim_func([y, element]))
 
 
