@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use anyfn::abi::{
-    kTVMFFIFieldFlagBitMaskKwOnly, kTVMFFIFieldFlagBitMaskReprOff, kTVMFFIFieldFlagBitMaskSEqHashDefPattern,
+    kTVMFFIAny, kTVMFFIError, kTVMFFIFieldFlagBitMaskKwOnly, kTVMFFIFieldFlagBitMaskReprOff,
+    kTVMFFIFieldFlagBitMaskSEqHashDefPattern, kTVMFFIFunction, kTVMFFIInt, kTVMFFIObject,
     kTVMFFISEqHashKindTreeNode,
 };
 use anyfn::reflection::TypeInfo;
-use anyfn::{Any, Array, Object, ObjectRef, PackedFunc, Ref, String, registry};
+use anyfn::{Any, Array, Error, Object, ObjectRef, PackedFunc, Ref, String, registry};
 use anyfn_core as _;
 
 /// A node.
@@ -101,6 +102,34 @@ fn a_type_tells_of_its_fields() {
     assert!(info.field("name").unwrap().default().unwrap().is_none());
     assert!(info.field("seen").unwrap().is_writable() && !info.field("name").unwrap().is_writable());
     assert!(info.attribute("__ffi_type_final__").unwrap().get::<bool>().unwrap());
+}
+
+#[derive(Object)]
+#[object(key = "test.objects.Typed")]
+struct Typed {
+    error: Error,
+    function: PackedFunc,
+    node: Ref<Node>,
+    object: ObjectRef,
+    count: i32,
+    large: u64,
+    text: String,
+}
+
+#[test]
+fn a_field_tells_the_type_index_of_all_its_values() {
+    let info = TypeInfo::from_index(<Typed as Object>::type_index()).unwrap();
+    let found: Vec<_> = info.fields().map(|field| (field.name(), field.static_type_index())).collect();
+    let expected = [
+        ("error", kTVMFFIError),
+        ("function", kTVMFFIFunction),
+        ("node", kTVMFFIObject),
+        ("object", kTVMFFIObject),
+        ("count", kTVMFFIInt),
+        ("large", kTVMFFIAny),
+        ("text", kTVMFFIAny),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

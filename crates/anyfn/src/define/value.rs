@@ -8,9 +8,9 @@ use core::sync::atomic::{
 use alloc::string::ToString;
 
 use anyfn_abi::{
-    kTVMFFIAny, kTVMFFIArray, kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict, kTVMFFIFloat,
-    kTVMFFIFunction, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIModule, kTVMFFINone, kTVMFFIObject,
-    kTVMFFIShape, kTVMFFITensor,
+    kTVMFFIAny, kTVMFFIArray, kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict, kTVMFFIError,
+    kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIModule, kTVMFFINone,
+    kTVMFFIObject, kTVMFFIShape, kTVMFFITensor,
 };
 
 use crate::atomic64::AtomicI64;
@@ -155,6 +155,7 @@ fn index_of(schema: &Schema) -> i32 {
         "float" => kTVMFFIFloat,
         "DataType" => kTVMFFIDataType,
         "Device" => kTVMFFIDevice,
+        "ffi.Error" => kTVMFFIError,
         "ffi.Function" => kTVMFFIFunction,
         "ffi.Shape" => kTVMFFIShape,
         "ffi.Tensor" => kTVMFFITensor,
