@@ -220,7 +220,9 @@ def _run(options: argparse.Namespace) -> int:
         if options.command != "call" and not isinstance(error, (RuntimeError, ValueError, OSError, ImportError)):
             raise
         kind = f"{type(error).__name__}: " if options.command == "call" else ""
-        print(f"anyfn {options.command}: {kind}{error}", file=sys.stderr)
+        # `str` of a KeyError is the repr of the message.
+        message = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else error
+        print(f"anyfn {options.command}: {kind}{message}", file=sys.stderr)
         return 1
 
 

@@ -1,16 +1,15 @@
-//! `anyfn call`: calls a function of a library.
+//! `anyfn call`: calls a function of a library and prints the result, and the tensors that the function has changed.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyfn::{
-    Any, Array, Fallback, Map, Module, PackedFunc, Param, Result, Schema, Signature, String as Text, registry,
-};
+use anyfn::{Any, Fallback, Module, PackedFunc, Param, Result, Schema, Signature, Tensor, registry};
 use lexopt::{Parser, ValueExt};
 use serde_json::Value;
 
-use crate::inspect;
+use crate::shown::shown;
 use crate::usage::argument;
+use crate::{inspect, word};
 
 /// Runs `anyfn call`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
@@ -21,7 +20,7 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     // The arguments of the function are not options, even if they begin with `-`, like negative numbers.
     let words = args.raw_args()?.map(ValueExt::string).collect::<Result<Vec<String>, lexopt::Error>>()?;
     Ok(match call(&file, &name, &words) {
-        Ok(result) => crate::output::print(&format!("{result}\n")),
+        Ok(text) => crate::output::print(&text),
         Err(error) => crate::output::report(&error),
     })
 }
@@ -81,21 +80,23 @@ fn wrong_count(file: &str, name: &str, function: &PackedFunc, given: usize) -> O
         params.iter().filter(is_required).map(|param| example(&param.ty)).collect();
     lines.push(match words {
         Some(words) => format!("example: anyfn call {file} {name} {}", words.join(" ")).trim_end().to_owned(),
-        None => {
-            "this command has no arguments of some of these types: call the function from a program".to_owned()
-        }
+        None => "a word of this command cannot denote an argument of some of these types: call the function from a program"
+            .to_owned(),
     });
     Some(lines.join("\n"))
 }
 
 /// Returns the name of a type for messages.
 fn type_name(ty: &Schema) -> String {
-    if ty.origin == "DLTensor*" { "Tensor".to_owned() } else { ty.to_string() }
+    ty.to_string().replace("DLTensor*", "Tensor")
 }
 
 /// Returns an example of an argument of a type, as it is written on a command line. Returns `None`
-/// for a type whose values cannot be written there, such as a tensor.
+/// for a type whose values cannot be written there, such as a module.
 fn example(ty: &Schema) -> Option<String> {
+    if matches!(&*ty.origin, "DLTensor*" | "ffi.Tensor") {
+        return Some("'float32[1, 2]'".to_owned());
+    }
     let value = sample(ty)?;
     Some(match &value {
         Value::String(text) => text.clone(),
@@ -121,6 +122,7 @@ fn sample(ty: &Schema) -> Option<Value> {
     })
 }
 
+/// Calls a function and returns the text to print: the result, and a line for each tensor that the function has changed.
 fn call(file: &str, name: &str, args: &[String]) -> Result<String> {
     let module = Module::load(file)?;
     let function: PackedFunc = match module.find_function_with_imports(name)? {
@@ -132,57 +134,15 @@ fn call(file: &str, name: &str, args: &[String]) -> Result<String> {
     if let Some(message) = wrong_count(file, name, &function, args.len()) {
         anyfn::bail!("TypeError", "{message}");
     }
-    let args = args.iter().map(|word| json_or_string(word)).collect::<Result<Vec<Any>>>()?;
-    shown(&function.call_views(Any::as_views(&args))?)
-}
-
-/// Converts a command-line argument to a value: JSON if it can be parsed, otherwise a string.
-fn json_or_string(word: &str) -> Result<Any> {
-    match serde_json::from_str::<Value>(word) {
-        Ok(value) => value_of(&value),
-        Err(_) => Any::new(word),
-    }
-}
-
-fn value_of(value: &Value) -> Result<Any> {
-    match value {
-        Value::Null => Ok(Any::NONE),
-        Value::Bool(truth) => Any::new(*truth),
-        Value::Number(number) => match number.as_i64() {
-            Some(number) => Any::new(number),
-            None => Any::new(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => Any::new(text.as_str()),
-        Value::Array(items) => {
-            let items = items.iter().map(value_of).collect::<Result<Vec<Any>>>()?;
-            Any::new(Array::<Any>::try_from_iter(items)?)
-        }
-        Value::Object(pairs) => {
-            let mut map = Map::<Text, Any>::new();
-            for (key, value) in pairs {
-                map.insert(Text::from(key.as_str()), value_of(value)?)?;
-            }
-            Any::new(map)
+    let args = args.iter().map(|word| word::value(word)).collect::<Result<Vec<Any>>>()?;
+    let tensors = || args.iter().enumerate().filter_map(|(at, arg)| Some((at, arg.get::<Tensor>().ok()?)));
+    let before = tensors().map(|(_, tensor)| tensor.to_bytes()).collect::<Result<Vec<_>>>()?;
+    let result = function.call_views(Any::as_views(&args))?;
+    let mut text = format!("{}\n", shown(&result)?);
+    for ((at, tensor), old) in tensors().zip(before) {
+        if tensor.to_bytes()? != old {
+            text.push_str(&format!("argument {at}: {}\n", shown(&args[at])?));
         }
     }
-}
-
-/// Formats a value for the terminal, such as the result of the called function.
-fn shown(value: &Any) -> Result<String> {
-    if value.is_none() {
-        return Ok("None".into());
-    }
-    if let Ok(text) = value.get::<&str>() {
-        return Ok(format!("'{}'", text.escape_debug()));
-    }
-    if let Ok(items) = value.get::<Array<Any>>() {
-        let items = items.iter().map(|item| shown(&item)).collect::<Result<Vec<_>>>()?;
-        return Ok(format!("[{}]", items.join(", ")));
-    }
-    match value.type_index() {
-        anyfn::abi::kTVMFFIBool => Ok(if value.get::<bool>()? { "True" } else { "False" }.into()),
-        anyfn::abi::kTVMFFIInt => Ok(value.get::<i64>()?.to_string()),
-        anyfn::abi::kTVMFFIFloat => Ok(format!("{:?}", value.get::<f64>()?)),
-        index => Ok(format!("<{}>", anyfn::type_key(index))),
-    }
+    Ok(text)
 }

@@ -11,10 +11,13 @@ mod call;
 mod doctor;
 mod inspect;
 mod new;
+mod npy;
 mod output;
 #[cfg(target_os = "linux")]
 mod rpc;
+mod shown;
 mod usage;
+mod word;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return wrong("anyfn", &error),
     };
+    output::set_command(&command);
     let done = match command.as_str() {
         "help" => finished(&mut args).map(|()| output::print(USAGE)),
         "version" => finished(&mut args).map(|()| {

@@ -3,6 +3,21 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// Name of the command in messages, such as `anyfn call`.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// Sets the name of the command that messages begin with.
+pub(crate) fn set_command(command: &str) {
+    // It is set once, by `main`.
+    let _ = PROGRAM.set(format!("anyfn {command}"));
+}
+
+/// Returns the name that messages begin with: `anyfn`, and the command once it is known.
+pub(crate) fn program() -> &'static str {
+    PROGRAM.get().map_or("anyfn", String::as_str)
+}
 
 /// Writes the output of a command and returns the command's exit status.
 ///
@@ -26,7 +41,7 @@ pub(crate) fn write(text: &str) -> Result<(), String> {
 
 /// Reports an error and returns the exit status of a command that failed.
 pub(crate) fn report(error: &dyn Display) -> ExitCode {
-    complain(&format!("anyfn: {error}\n"));
+    complain(&format!("{}: {error}\n", program()));
     ExitCode::FAILURE
 }
 

@@ -60,6 +60,26 @@ fn functions_are_called() {
     says(&["testing.echo", "[1, [2.5, null], true]"], "[1, [2.5, None], True]");
     says(&["testing.map_sum", "{\"a\": 1, \"b\": 2}"], "3");
     says(&["testing.defaults", "1"], "'1 2 x None [1, 2]'");
+    says(&["testing.echo", "{\"b\": 1, \"a\": [NaN]}"], "{'b': 1, 'a': [nan]}");
+    says(&["testing.echo", "99999999999999999999"], "99999999999999999999");
+    says(&["testing.echo", "int8[[1, 2], [3, 4]]"], "int8[[1, 2], [3, 4]]");
+    says(&["testing.echo", "complex64[1]"], "complex64[(1+0j)]");
+    says(&["testing.saxpy", "2", "float32[1, 2]", "float32[0, 1]"], "None\nargument 2: float32[2.0, 5.0]");
+    // A file as NumPy writes it: two numbers in the first dimension, which varies fastest.
+    let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 2), }\n";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(header.len()).expect("it is short").to_le_bytes());
+    bytes.extend(header.bytes().chain([0, 1, 0, 2, 0, 3, 0xff, 0xff]));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("x.npy");
+    std::fs::write(&file, bytes).expect("it can be written");
+    says(&["testing.echo", &format!("@{}", file.display())], "int16[[1, 3], [2, -1]]");
+    let output = anyfn(&["call", path, "testing.echo", "int8[300]"]);
+    assert!(text(&output.stderr).starts_with("anyfn call: ValueError: "), "{}", text(&output.stderr));
+    let output = anyfn(&["call", path, "testing.echo", &"[".repeat(100_000)]);
+    assert_eq!(text(&output.stderr), "");
+    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
+    let output = anyfn(&["call", path, "testing.echo", &deep]);
+    assert!(text(&output.stderr).contains("nested more than 500 levels deep"), "{}", text(&output.stderr));
     let output = anyfn(&["call", path, "add_one", "x"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("TypeError"), "{}", text(&output.stderr));
@@ -93,7 +113,12 @@ fn a_call_without_its_arguments_says_what_to_write() {
         1,
         &["`testing.defaults` takes 1 to 5 arguments, got 0\n", "  s: str = 'x'\n"],
     );
-    says(&[path, "testing.saxpy"], 1, &["takes 3 arguments, got 0", "  x: Tensor\n", "from a program"]);
+    says(
+        &[path, "testing.saxpy"],
+        1,
+        &["takes 3 arguments, got 0", "  x: Tensor\n", "1.5 'float32[1, 2]' 'float32[1, 2]'\n"],
+    );
+    says(&[path, "testing.apply_on_threads"], 1, &["takes 2 arguments, got 0", "from a program"]);
     says(&[], 2, &["needs a file and the name of a function, got nothing", "call FILE NAME [ARG...]"]);
     says(&["saxpy"], 2, &["got `saxpy`; to call a function of that name, write `anyfn call FILE.so saxpy"]);
     says(&["absent.so"], 2, &["got `absent.so`, a file that does not exist"]);

@@ -249,7 +249,7 @@ fn wrong_words() {
         (
             &["rpc", "server", "--port", "0", "--load", "/dev/zero"],
             1,
-            "session processes cannot serve: anyfn: ",
+            "session processes cannot serve: anyfn rpc: ",
         ),
         (
             &["rpc", "server", "--port", "0", "--load", env!("CARGO_MANIFEST_PATH")],
