@@ -147,3 +147,20 @@ def test_failing_calls(words, parts):
 def test_files_that_cannot_be_loaded():
     for file in ("absent.so", "/etc/passwd", "/"):
         assert both("call", file, "f")[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["--rust", "--c", "--cpp"])
+def test_packages_of_plugins(tmp_path, kind):
+    made = {}
+    for folder, program in (("python", [sys.executable, "-m", "anyfn"]), ("rust", [BINARY])):
+        (tmp_path / folder).mkdir()
+        code, out, _ = output_of(program, ["new", kind, "--python-package", "my-plugin"], cwd=tmp_path / folder)
+        assert (code, out) == (0, "created my-plugin; see its README.md\n")
+        files = (path for path in (tmp_path / folder).rglob("*") if path.is_file())
+        made[folder] = {path.relative_to(tmp_path / folder): path.read_text(encoding="utf-8") for path in files}
+    assert made["python"] == made["rust"] and len(made["rust"]) >= 6
+
+
+def test_plugins_that_cannot_be_created(tmp_path):
+    for words in (["--c", "Upper"], ["--c", "/"], ["--c", "."]):
+        assert both("new", *words, cwd=tmp_path)[0] == 1

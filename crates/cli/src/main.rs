@@ -8,6 +8,7 @@
 
 mod bundle;
 mod call;
+mod config;
 mod doctor;
 mod inspect;
 mod new;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         "bundle" => bundle::run(args),
         "call" => call::run(args),
         "new" => new::run(args),
+        "config" => config::run(args),
         #[cfg(target_os = "linux")]
         "rpc" => rpc::run(args),
         "doctor" => doctor::run(args),

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use lexopt::{Arg, Parser, ValueExt};
 
+use crate::config::{Installation, source_tree};
+
 /// Template for one kind of plugin: names and contents of its files. Both may contain placeholders of the
 /// form `@..@`.
 struct Template {
@@ -131,9 +133,9 @@ fn make(template: &Template, is_package: bool, folder: &Path) -> Result<(), Stri
     };
     let command = std::env::current_exe().and_then(fs::canonicalize).map_err(|error| error.to_string())?;
     // Python packages find the headers of C and C++ by the Python package `anyfn`.
-    let needs_root =
-        files.iter().any(|(_, content)| content.contains("@ANYFN@") || content.contains("@INCLUDE@"));
-    let root = if needs_root { root(&command)? } else { PathBuf::new() };
+    let needs = |placeholder: &str| files.iter().any(|(_, content)| content.contains(placeholder));
+    let root = if needs("@ANYFN@") { source_tree(&command)? } else { PathBuf::new() };
+    let include = if needs("@INCLUDE@") { Installation::of_this_program()?.include()? } else { String::new() };
     let is_cpp = template.option == "cpp";
     let library_name = name.replace('-', "_");
     let fill = |text: &str| {
@@ -141,7 +143,7 @@ fn make(template: &Template, is_package: bool, folder: &Path) -> Result<(), Stri
             .replace("@NAME@", name)
             .replace("@LIBRARY@", &library_name)
             .replace("@ANYFN@", &root.display().to_string())
-            .replace("@INCLUDE@", &root.join("bindings/c/include").display().to_string())
+            .replace("@INCLUDE@", &include)
             .replace("@PYTHON@", "python3")
             .replace("@COMMAND@", &command.display().to_string())
             .replace("@LANGUAGE@", if is_cpp { "CXX" } else { "C" })
@@ -161,17 +163,4 @@ fn make(template: &Template, is_package: bool, folder: &Path) -> Result<(), Stri
         write().map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
-}
-
-/// Returns the source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the source tree that
-/// contains this command.
-fn root(command: &Path) -> Result<PathBuf, String> {
-    let is_root = |folder: &Path| folder.join("crates/anyfn/Cargo.toml").exists();
-    match std::env::var_os("ANYFN_ROOT").map(PathBuf::from) {
-        Some(root) if is_root(&root) => Ok(root),
-        Some(root) => Err(format!("ANYFN_ROOT is {}, which is not the source tree of anyfn", root.display())),
-        None => command.ancestors().find(|folder| is_root(folder)).map(Path::to_path_buf).ok_or_else(|| {
-            "cannot find the source tree of anyfn, which plugins are built against; set ANYFN_ROOT".to_owned()
-        }),
-    }
 }

@@ -265,6 +265,55 @@ fn a_cpp_plugin_is_made_of_a_template() {
     template("--cpp", &["make", "c++"], &[("PYTHON", python.to_str().expect("the path is text"))]);
 }
 
+/// Returns an empty folder for the files of a test.
+fn empty_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    std::fs::canonicalize(folder).expect("it is there")
+}
+
+/// Tests `config` of a command that is installed in folders such as those of `./x dist`.
+#[test]
+fn an_installation_reports_its_folders() {
+    let folder = empty_folder("my installation");
+    let program = folder.join("bin/anyfn");
+    for name in ["bin", "lib", "include"] {
+        std::fs::create_dir(folder.join(name)).expect("it can be made");
+    }
+    std::fs::copy(env!("CARGO_BIN_EXE_anyfn"), &program).expect("it can be copied");
+    let config = |words: &[&str]| {
+        let output = Command::new(&program).arg("config").args(words).env_remove("ANYFN_ROOT").output();
+        let output = output.expect("the command runs");
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let whole = folder.display().to_string();
+    let (code, _, said) = config(&["--libdir"]);
+    assert!(
+        code == Some(1) && said.contains(&format!("neither {whole}/lib nor {whole}/bin contains it")),
+        "{said}"
+    );
+    std::fs::write(folder.join("lib/libanyfn.so"), "").expect("it can be written");
+    // The build folder may be inside of the source tree, whose headers are then found.
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c/include/anyfn");
+    std::os::unix::fs::symlink(headers, folder.join("include/anyfn")).expect("it can be made");
+    assert_eq!(config(&["--includedir"]), (Some(0), format!("{whole}/include\n"), String::new()));
+    assert_eq!(config(&["--libdir"]), (Some(0), format!("{whole}/lib\n"), String::new()));
+    let flags = format!("'-I{whole}/include' '-L{whole}/lib' '-Wl,-rpath,{whole}/lib' -lanyfn\n");
+    assert_eq!(config(&["--cflags", "--ldflags"]), (Some(0), flags, String::new()));
+    let (code, _, said) = config(&[]);
+    assert!(code == Some(2) && said.contains("expected one of --cflags, --ldflags, --includedir and --libdir"));
+
+    // A plugin is compiled with what `config` prints, and called.
+    let source = "#include <anyfn/anyfn.h>\nANYFN_EXPORT(f) { return anyfn_return_int(result, 42); }\n";
+    std::fs::write(folder.join("f.c"), source).expect("it can be written");
+    let compile =
+        r#"eval "cc -shared -fPIC $("$ANYFN" config --cflags) f.c -o f.so" && "$ANYFN" call ./f.so f"#;
+    let output = Command::new("sh").args(["-c", compile]).env("ANYFN", &program).current_dir(&folder).output();
+    let output = output.expect("there is a shell");
+    assert_eq!(text(&output.stdout), "42\n", "{}", text(&output.stderr));
+}
+
 #[test]
 fn what_cannot_be_inspected_is_an_error() {
     let refused = |words: &[&str], status: i32, part: &str| {
