@@ -35,7 +35,7 @@ Contents:
     development     the module anyfn.debug, which groups leak detection, measurement, diagnosis and inspection of libraries
     Apache TVM      the module anyfn.nd (names for tensors); docs/coming-from-tvm.md compares both interfaces
     plugins         get_include (folder of the C headers)
-    commands        anyfn call, inspect, stubs, bundle, new, config, rpc, doctor and version; also python -m anyfn
+    commands        anyfn call, inspect, stubs, bundle, new, config, rpc, doctor, completion, version and help; also python -m anyfn
 
 Importing this package loads the packaged runtime and has no other effect: it imports no other library, starts no thread
 and installs no signal handler.

@@ -10,153 +10,98 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from . import Module, __version__, _call, _config, _new, _serve, bundle, get_global_func, inspect_library, load_module, make_module
+from ._commands import COMPLETION, HELP, TABLE
 
 
 class _Failed(Exception):
     """Error that ends the command with a message."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser of a command, whose help is generated from the table of commands."""
+
+    # `argparse` passes the name of the program, which follows from the path.
+    def __init__(self, path: str = "", prog: Optional[str] = None):
+        super().__init__(prog=f"anyfn {path}".rstrip(), allow_abbrev=False)
+        self.path = path
+
+    def format_help(self) -> str:
+        return HELP[self.path]
+
+    def format_usage(self) -> str:
+        return HELP[self.path].partition("\n\n")[0] + "\n"
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="anyfn", description="Define a function in any language, and call it from any other."
-    )
-    parser.add_argument("--version", action="version", version=f"anyfn {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    stubs = commands.add_parser(
-        "stubs",
-        help="write type stubs (.pyi) of functions and native types",
-        description="Writes type stubs (.pyi) of functions of any language, with the names, types, defaults and "
-        "documentation that the functions provide. Type checkers and editors read stubs.",
-    )
-    kinds = stubs.add_subparsers(title="kinds of stubs", metavar="KIND", dest="kind", required=True)
-
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--runtime",
-        action="store_true",
-        help="also write a module (.py) beside each stub, from which the functions can be imported",
-    )
-    common.add_argument(
-        "--check",
-        action="store_true",
-        help="write no files; exit with code 1 if a file is missing or differs from the output",
-    )
-    common.add_argument(
-        "--import",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        dest="imports",
-        help="import a Python module first, for the functions and classes that it registers; can be repeated",
-    )
-    load = {
-        "metavar": "LIB",
-        "action": "append",
-        "default": [],
-        "help": "load a library first; can be repeated",
-    }
-
-    registry = kinds.add_parser(
-        "registry",
-        parents=[common],
-        help="stubs of the global functions",
-        description="Writes stubs of the global functions, and of the native types to which they refer. Dots in names "
-        "separate modules: `testing.add` is `add` in testing.pyi. Stubs of native types in the same folder are kept.",
-        epilog="example: anyfn stubs registry --load libkernels.so --prefix kernels. -o typings",
-    )
-    registry.add_argument("--prefix", default="", help="only functions whose names have this prefix, such as `testing.`")
-    registry.add_argument("--load", **load)  # type: ignore[arg-type]
-    registry.add_argument("-o", "--output", metavar="DIR", help="folder for the files; by default, print them")
-
-    types = kinds.add_parser(
-        "types",
-        parents=[common],
-        help="stubs of the classes of native types",
-        description="Writes stubs of native object types, with their fields, constructors and methods. Dots in keys separate "
-        "modules: `my.ir.Add` is the class `Add` in my/ir.pyi. With --runtime, the classes can be imported. Stubs of global "
-        "functions in the same folder are kept.",
-        epilog="example: anyfn stubs types --load libir.so --prefix ir. -o typings",
-    )
-    types.add_argument("--prefix", default="", help="only types whose keys have this prefix, such as `testing.`")
-    types.add_argument("--load", **load)  # type: ignore[arg-type]
-    types.add_argument("-o", "--output", metavar="DIR", help="folder for the files; by default, print them")
-
-    module = kinds.add_parser(
-        "module",
-        parents=[common],
-        help="stubs of the functions of a library",
-        description="Writes a stub of the functions that a library exports, for a module with the name of the stub.",
-        epilog="example: anyfn stubs module build/axpy.so -o axpy_api.pyi --runtime; python -c 'import axpy_api'",
-    )
-    module.add_argument("library", metavar="FILE.so", help="library; it is loaded, which may run its code")
-    module.add_argument("--load", **load)  # type: ignore[arg-type]
-    module.add_argument("-o", "--output", metavar="FILE.pyi", help="file for the stub; by default, print it")
-
-    inspect = commands.add_parser(
-        "inspect",
-        help="show what a library contains, what it needs and what it was built for",
-        description="Shows what a library contains, what it needs and what it was built for, as anyfn.inspect_library does. "
-        "None of its code runs. The exit code is 1 if a file cannot be loaded on this machine.",
-    )
-    inspect.add_argument("files", metavar="FILE", nargs="+", help="library to inspect")
-    inspect.add_argument("--json", action="store_true", help="print one JSON object for each file")
-    _call.add_parser(commands)
-    _add_bundle(commands)
-    _new.add_parser(commands)
-    _config.add_parser(commands)
-    _serve.add_parser(commands)
-    doctor = commands.add_parser(
-        "doctor",
-        help="test what works on this machine and report why the rest does not",
-        description="Tests what works on this machine: the runtime, a C compiler, threads, memory, devices, and so on. "
-        "Reports why the rest does not work and how to fix it. The exit code is 1 if something that should work does not.",
-    )
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    commands.add_parser("version", help="print the versions of this package and of its ABI")
-    for command in commands.choices.values():
-        command.set_defaults(parser=command)
-    for kind in (registry, types, module):
-        kind.set_defaults(parser=kind)
+    parser = _Parser()
+    _add_commands(parser, TABLE)
     return parser
 
 
-def _add_bundle(commands: Any) -> None:
-    several: dict[str, Any] = {"action": "append", "default": []}
-    parser = commands.add_parser(
-        "bundle",
-        help="write a library and the modules that it imports to one file",
-        description="Writes a library and the modules that it imports to one file. The library is linked from object files, "
-        "static archives and C or C++ sources, or is a single library that is linked already.",
-        epilog="example: anyfn bundle f.so kernel.o --carry opencl=kernels.bin",
-    )
-    parser.add_argument("output", metavar="OUT", help="file to write")
-    parser.add_argument("files", metavar="FILE", nargs="*", default=[], help="code to link")
-    parser.add_argument("--import", metavar="FILE", **several, dest="imports", help="import a module, loaded from a file")
-    parser.add_argument(
-        "--carry",
-        metavar="KIND=FILE",
-        **several,
-        help="import a module of a kind with the bytes of a file; its loader is not needed",
-    )
-    parser.add_argument("--load", metavar="LIB", **several, help="load a library first, for the loaders it registers")
-    parser.add_argument("--linker", metavar="CMD", help="linker; by default $ANYFN_LINKER, $CC or cc")
-    parser.add_argument("--compiler", metavar="CMD", help="compiler; by default $CC or cc, and $CXX or c++ for C++")
-    for option in "IDO":
-        parser.add_argument(f"-{option}", metavar="..", **several, help="option for the compiler")
-    for option in "lLW":
-        parser.add_argument(f"-{option}", metavar="..", **several, help="option for the linker")
+def _add_commands(parser: _Parser, entry: dict[str, Any]) -> None:
+    """Adds the options, arguments and subcommands of an entry of the table of commands to a parser."""
+    parser.set_defaults(parser=parser)
+    groups: dict[str, Any] = {}
+    for option in entry.get("options", ()):
+        group = option.get("group")
+        if group is not None and group not in groups:
+            groups[group] = parser.add_mutually_exclusive_group(required=group == "required")
+        made: dict[str, Any] = {key: option[key] for key in ("dest", "default", "choices", "const") if key in option}
+        if option.get("type") == "int":
+            made["type"] = int
+        if option.get("many"):
+            made.update(action="append", default=[])
+        elif "const" in option:
+            made["action"] = "store_const"
+        elif "value" not in option:
+            made["action"] = "store_true"
+        if "value" in option:
+            made["metavar"] = option["value"]
+        groups.get(group, parser).add_argument(*option["names"], **made)
+    for argument in entry.get("arguments", ()):
+        count = argument.get("count")
+        made = {"metavar": argument["name"]}
+        if "choices" in argument:
+            made["choices"] = argument["choices"]
+        if count is not None:
+            made["nargs"] = argparse.REMAINDER if count == "rest" else count
+        if count == "*":
+            made["default"] = []
+        added = parser.add_argument(argument["dest"], **made)
+        if count == "rest":
+            added.required = False
+    if "commands" in entry:
+        # `anyfn --version` needs no command.
+        required = parser.path != ""
+        commands = parser.add_subparsers(metavar="COMMAND", dest=entry["dest"], required=required, parser_class=_Parser)
+        for command in entry["commands"]:
+            _add_commands(commands.add_parser(command["name"], path=f"{parser.path} {command['name']}".lstrip()), command)
 
 
 def main(args: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code; ``args`` defaults to the arguments of the process."""
+    args = list(sys.argv[1:] if args is None else args)
+    if args[:2] == ["rpc", "session"]:
+        return _serve.session(args[2:])
     parser = _parser()
+    if args[:1] == ["call"]:
+        missing = _call.missing(args[1:])
+        if missing is not None:
+            _Parser("call").error(missing)
+    words: list[str] = []
+    if args[:1] == ["call"] and not any(word.startswith("-") for word in args[1:3]):
+        # `argparse` would take `--` out of the arguments of the function.
+        args, words = args[:3], args[3:]
     options, unknown = parser.parse_known_args(args)
+    if words:
+        options.args = words
     if unknown:
         # The error of the command shows its own usage, not that of `anyfn`.
-        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if options.version:
+        options.command = "version"
     if options.command is None:
-        parser.print_help()
-        return 0
+        parser.error("expected a command, got nothing; `anyfn help` lists the commands")
     try:
         if options.command == "inspect":
             code = _inspect(options.files, options.json)
@@ -164,6 +109,15 @@ def main(args: Optional[Sequence[str]] = None) -> int:
             code = _doctor(options.json)
         elif options.command == "version":
             print(f"anyfn {__version__} (ABI {get_global_func('anyfn.abi_version')()})")
+            code = 0
+        elif options.command == "completion":
+            print(COMPLETION[options.shell], end="")
+            code = 0
+        elif options.command == "help":
+            path = " ".join(options.words)
+            if path not in HELP:
+                options.parser.error(f"there is no command `{path}`; `anyfn help` lists the commands")
+            print(HELP[path], end="")
             code = 0
         elif options.command in _RUN:
             code = _run(options)

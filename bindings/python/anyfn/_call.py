@@ -9,27 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from . import Module, Tensor, _core, dtype, get_global_func, load_module, tensor
+from . import Module, Tensor, _core, dtype, get_global_func, inspect_library, load_module, tensor
 
 # What is meant to be a tensor, with or without mistakes.
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+[0-9]*[a-z0-9_]*) *(?P<numbers>\[.*)", re.DOTALL)
-
-
-def add_parser(commands: Any) -> None:
-    """Adds the command ``call`` to the subcommands of a parser."""
-    parser = commands.add_parser(
-        "call",
-        help="call a function of a library and print the result",
-        description="Calls a function of a library and prints the result. Each ARG is JSON, a tensor such as "
-        "'float32[[1, 2], [3, 4]]', a file that NumPy has saved (@x.npy), or otherwise a string. After the call, each "
-        "tensor that the function has changed is printed, too.",
-        epilog="example: anyfn call axpy.so axpy 2.0 'float32[1, 2]' 'float32[0, 0]'",
-    )
-    parser.add_argument("file", metavar="FILE", help="library; it is loaded, which may run its code")
-    parser.add_argument("name", metavar="NAME", help="function of the library, or a global function that it registers")
-    # The arguments of the function are not options, even if they begin with `-`, like negative numbers.
-    args = parser.add_argument("args", metavar="ARG", nargs=argparse.REMAINDER, help="argument of the function")
-    args.required = False
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,6 +29,25 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(arg, Tensor) and arg.tobytes() != old:
             print(f"argument {position}: {_shown(arg)}")
     return 0
+
+
+def missing(words: list[str]) -> Optional[str]:
+    """Returns the message for a command line without the file or the name of the function, or None if both are given."""
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        return None
+    needs = f"`call` needs a file and the name of a function, got {f'`{words[0]}`' if words else 'nothing'}"
+    if not words:
+        return needs
+    word = words[0]
+    if os.path.isfile(word):
+        try:
+            names = sorted(inspect_library(word)["functions"])
+        except RuntimeError:
+            names = []
+        return f"{needs}; add one of its functions: {', '.join(names)}" if names else f"{needs}; add a function that it registers"
+    if word.endswith(".so"):
+        return f"{needs}, a file that does not exist"
+    return f"{needs}; to call a function of that name, write `anyfn call FILE.so {word} [ARG...]`"
 
 
 def _function(module: Module, name: str) -> Any:

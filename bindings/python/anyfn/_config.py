@@ -5,7 +5,6 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.realpath(__file__))
 
@@ -47,23 +46,10 @@ def _linker_options() -> "list[str]":
     return [f"-L{folder}", f"-Wl,-rpath,{folder}", "-lanyfn"]
 
 
-def add_parser(commands: "Any") -> None:
-    """Adds the command ``config`` to the subcommands of a parser."""
-    parser = commands.add_parser(
-        "config",
-        help="print options for a C compiler that uses the installed runtime",
-        description="Prints options for a C or C++ compiler that uses the installed runtime. A plugin needs --cflags only; "
-        "a program that starts the runtime itself also needs --ldflags.",
-        epilog="example: cc -O2 -shared -fPIC $(anyfn config --cflags) axpy.c -o axpy.so",
-    )
-    parser.add_argument("--cflags", action="store_true", help="options for compiling: the folder of the headers")
-    parser.add_argument("--ldflags", action="store_true", help="options for linking a program with the runtime")
-    parser.add_argument("--includedir", action="store_true", help="folder of the headers")
-    parser.add_argument("--libdir", action="store_true", help="folder of libanyfn.so")
-
-
 def run(options: "Namespace") -> int:
-    """Runs the command and returns its exit code. Raises ``ValueError`` if no option selects what to print."""
+    """Runs the command and returns its exit code."""
+    if not (options.includedir or options.libdir or options.cflags or options.ldflags):
+        options.parser.error("expected one of --cflags, --ldflags, --includedir and --libdir")
     lines = []
     if options.includedir:
         lines.append(get_include())
@@ -74,7 +60,5 @@ def run(options: "Namespace") -> int:
         import shlex
 
         lines.append(shlex.join(flags))
-    if not lines:
-        raise ValueError("expected one of --cflags, --ldflags, --includedir and --libdir")
     print("\n".join(lines))
     return 0

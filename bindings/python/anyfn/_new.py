@@ -9,7 +9,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from ._config import get_include
 
@@ -51,27 +50,6 @@ def _files(kind: str, is_package: bool) -> dict[Path, Path]:
         return {**inside("python"), **inside("python-maturin"), **sources}
     sources = {Path("src") / path.name: path for path in (templates / kind).glob("@NAME@.c*.in")}
     return {**inside("python"), **inside("python-cmake"), **sources}
-
-
-def add_parser(commands: Any) -> None:
-    """Adds the command ``new`` to the subcommands of a parser."""
-    parser = commands.add_parser(
-        "new",
-        help="create a folder with a plugin that builds, tests and loads",
-        description="Creates a folder with a plugin whose functions can be called from every language. `make test` in the "
-        "folder builds the plugin and calls its functions.",
-        epilog="example: anyfn new --c my-plugin && make -C my-plugin test",
-    )
-    kinds = parser.add_mutually_exclusive_group(required=True)
-    kinds.add_argument("--rust", dest="kind", action="store_const", const="rust", help="plugin in Rust")
-    kinds.add_argument("--c", dest="kind", action="store_const", const="c", help="plugin in C")
-    kinds.add_argument("--cpp", dest="kind", action="store_const", const="cpp", help="plugin in C++; needs the package apache-tvm-ffi")
-    parser.add_argument(
-        "--python-package",
-        action="store_true",
-        help="make a Python package of the plugin; maturin builds wheels of plugins in Rust, scikit-build-core those of C and C++",
-    )
-    parser.add_argument("folder", metavar="DIR", help="folder to create; its name is that of the plugin")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,51 +9,9 @@ import shutil
 import signal
 from typing import Any
 
-from . import rpc
+from . import get_global_func, load_module, rpc
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-
-
-def add_parser(commands: Any) -> None:
-    """Adds the command ``rpc`` to the subcommands of a parser."""
-    parser = commands.add_parser("rpc", help="serve functions to other processes and machines, and create keys")
-    kinds = parser.add_subparsers(title="commands", metavar="WHAT", dest="what", required=True)
-    key = kinds.add_parser(
-        "key",
-        help="print a new key, or write it to a file",
-        description="Prints a new key in the form NAME:SECRET, or writes it to a file.",
-    )
-    key.add_argument("name", metavar="NAME", help="name of the key, such as that of the client")
-    key.add_argument("-o", "--output", metavar="FILE", help="create FILE with the key, which only its owner may read")
-    server = kinds.add_parser(
-        "server",
-        help="serve until SIGINT, SIGTERM or SIGHUP",
-        description="Serves global functions. Each client has its own process and may only use what is granted. "
-        "See docs/rpc-server.md.",
-        epilog="example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --import kernels --allow 'kernels.*'",
-    )
-    several: dict[str, Any] = {"action": "append", "default": []}
-    loopback = "address to listen at (default: 127.0.0.1); other addresses than loopback require a key"
-    server.add_argument("--host", default="127.0.0.1", help=loopback)
-    server.add_argument("--port", type=int, default=9190, help="port to listen at; 9190 by default, 0 for any free port")
-    keys = server.add_mutually_exclusive_group()
-    keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as created by `anyfn rpc key -o`")
-    keys.add_argument("--keys", metavar="FILE", help="JSON file of keys, each with its grants")
-    server.add_argument("--import", metavar="MODULE", dest="imports", **several, help="module that registers functions")
-    server.add_argument("--load", metavar="LIB", **several, help="library that registers functions")
-    server.add_argument("--allow", metavar="NAME", **several, help="grant a function, or all with a prefix: demo.*")
-    server.add_argument("--upload", action="store_true", help="grant the upload of libraries, and so of any code")
-    server.add_argument("--device", metavar="DEV", **several, help="grant the use of a device, such as cuda:0")
-    server.add_argument("--limit", metavar="NAME=N", **several, help="limit of each session, such as process_bytes")
-    server.add_argument("--exclusive", action="store_true", help="serve one session at a time")
-    server.add_argument("--max-sessions", type=int, metavar="N", help="maximum number of concurrent sessions")
-    server.add_argument("--queue", type=int, metavar="N", help="maximum number of waiting clients")
-    server.add_argument("--folder", metavar="DIR", help="folder in which the session folders are created")
-    server.add_argument("--isolation", choices=("auto", "required", "off"), help="isolation of sessions by the kernel")
-    server.add_argument("--writable", metavar="DIR", **several, help="folder that isolated sessions may write to")
-    server.add_argument("--runner", metavar="COMMAND", help="program that starts the sessions, such as 'taskset -c 2'")
-    server.add_argument("--log", metavar="FILE", default="-", help="file for the log; the error output by default")
-    server.add_argument("--show-output", action="store_true", help="show the error output of session processes")
 
 
 def create_key_file(path: str, key: str) -> None:
@@ -73,14 +31,31 @@ def create_key_file(path: str, key: str) -> None:
 
 def session_command(options: argparse.Namespace) -> list[str] | None:
     """Returns the command that starts a session process, or None for the default command of ``rpc.serve``."""
-    if options.runner is None:
+    if options.worker and options.imports:
+        raise ValueError("expected `--import` or `--worker`, got both")
+    if options.runner is None and not options.worker:
         return None
-    words = shlex.split(options.runner)
-    program = shutil.which(words[0]) if words else None
-    if program is None:
-        raise ValueError(f"--runner: cannot find the program of the command {options.runner!r}")
+    runner = []
+    if options.runner is not None:
+        runner = shlex.split(options.runner)
+        program = shutil.which(runner[0]) if runner else None
+        if program is None:
+            raise ValueError(f"--runner: cannot find the program of the command {options.runner!r}")
+        runner[0] = os.path.abspath(program)
     libraries = [os.path.abspath(library) for library in options.load]
-    return [os.path.abspath(program), *words[1:], *rpc._this_python(options.imports, "rpc.serve_session", libraries)]
+    if options.worker:
+        return [*runner, *options.worker, "rpc", "session", *(word for library in libraries for word in ("--load", library))]
+    return [*runner, *rpc._this_python(options.imports, "rpc.serve_session", libraries)]
+
+
+def session(words: list[str]) -> int:
+    """Serves one session, as the program that ``--worker`` names. ``words`` are ``--load LIB`` for each library to load."""
+    parser = argparse.ArgumentParser(prog="anyfn rpc session", allow_abbrev=False)
+    parser.add_argument("--load", action="append", default=[])
+    kept = [load_module(library) for library in parser.parse_args(words).load]
+    get_global_func("rpc.serve_session")()
+    del kept
+    return 0
 
 
 def run(options: argparse.Namespace) -> int:

@@ -202,7 +202,7 @@ def test_install_and_uninstall(environment, wheel):
     before = environment.files()
     environment.pip("install", "--no-index", "--no-compile", wheel)
     assert environment.run(environment.python, "-I", "-B", "-c", SMOKE.format(inside=True)) == "without NumPy\n"
-    version = f"anyfn {anyfn.__version__}\n"
+    version = f"anyfn {anyfn.__version__} (ABI {anyfn.get_global_func('anyfn.abi_version')()})\n"
     assert environment.run(environment.folder / "bin/anyfn", "--version") == version
     assert environment.run(environment.python, "-I", "-m", "anyfn", "--version") == version
     shown = environment.pip("show", "--files", "anyfn")

@@ -394,7 +394,7 @@ def test_a_library_without_functions(stubs, tmp_path):
 def test_help_says_what_there_is(run_python):
     show = "from anyfn.__main__ import main\nmain({})"
     for args, part in [
-        ([], "stubs"),
+        (["help"], "stubs"),
         (["--help"], "stubs"),
         (["stubs", "--help"], "registry"),
         (["stubs", "registry", "--help"], "--prefix"),
@@ -402,7 +402,7 @@ def test_help_says_what_there_is(run_python):
     ]:
         out = run_python(show.format(args))
         assert part in out and "usage: anyfn" in out
-    assert run_python(show.format(["--version"])) == f"anyfn {anyfn.__version__}\n"
+    assert run_python(show.format(["--version"])).startswith(f"anyfn {anyfn.__version__} (ABI ")
 
 
 def test_as_a_module_of_python():

@@ -1,22 +1,24 @@
 //! The `anyfn` command.
 //!
-//! `anyfn inspect FILE...` reports what libraries contain, need and were built for, without running any of
-//! their code; `anyfn call` calls a function of a library; `anyfn bundle` writes a library and the modules
-//! that it imports to one file; `anyfn new` creates a folder with a plugin; `anyfn doctor` checks the
-//! installation; `anyfn rpc` serves clients on other machines.
+//! `crates/cli/commands.json` lists the commands, with their options and help; `./x codegen` writes the help and the
+//! completion scripts from it. The Python package has the same commands.
 #![forbid(unsafe_code)]
 
 mod bundle;
 mod call;
+mod completion;
 mod config;
 mod doctor;
+mod help;
 mod inspect;
 mod new;
 mod npy;
 mod output;
+mod python;
 #[cfg(target_os = "linux")]
 mod rpc;
 mod shown;
+mod stubs;
 mod usage;
 mod word;
 
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 use anyfn_host as _;
 use lexopt::{Arg, Parser, ValueExt};
 
-use usage::{USAGE, finished, wrong};
+use usage::{argument, finished, help, wrong};
 
 fn main() -> ExitCode {
     anyfn::record_panic_locations();
@@ -35,16 +37,16 @@ fn main() -> ExitCode {
         Ok(Some(Arg::Short('h') | Arg::Long("help"))) => Ok("help".to_owned()),
         Ok(Some(Arg::Short('V') | Arg::Long("version"))) => Ok("version".to_owned()),
         Ok(Some(other)) => Err(other.unexpected()),
-        Ok(None) => Err("there is no command".into()),
+        Ok(None) => Err("expected a command, got nothing; `anyfn help` lists the commands".into()),
         Err(error) => Err(error),
     };
     let command = match command {
         Ok(command) => command,
-        Err(error) => return wrong("anyfn", &error),
+        Err(error) => return wrong("", &error),
     };
     output::set_command(&command);
     let done = match command.as_str() {
-        "help" => finished(&mut args).map(|()| output::print(USAGE)),
+        "help" => show_help(&mut args),
         "version" => finished(&mut args).map(|()| {
             let abi = anyfn::abi::ABI_VERSION;
             let (version, major, minor, patch) = (env!("CARGO_PKG_VERSION"), abi.major, abi.minor, abi.patch);
@@ -55,10 +57,25 @@ fn main() -> ExitCode {
         "call" => call::run(args),
         "new" => new::run(args),
         "config" => config::run(args),
+        "stubs" => stubs::run(args),
         #[cfg(target_os = "linux")]
         "rpc" => rpc::run(args),
         "doctor" => doctor::run(args),
-        _ => Err(format!("there is no command `{command}`").into()),
+        "completion" => completion::run(args),
+        _ => Err(format!("there is no command `{command}`; `anyfn help` lists the commands").into()),
     };
     done.unwrap_or_else(|error| wrong(&command, &error))
+}
+
+/// Runs `anyfn help`.
+fn show_help(args: &mut Parser) -> Result<ExitCode, lexopt::Error> {
+    let mut words: Vec<String> = Vec::new();
+    while let Some(word) = argument(args)? {
+        words.push(word);
+    }
+    let command = words.join(" ");
+    match help(&command) {
+        Some(help) => Ok(output::print(help)),
+        None => Err(format!("there is no command `{command}`; `anyfn help` lists the commands").into()),
+    }
 }

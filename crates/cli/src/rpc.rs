@@ -10,6 +10,7 @@ use anyfn_host::rpc::server::{self, ServerConfig};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
 
+use crate::python;
 use crate::usage::{argument, reason, wrong};
 
 /// Runs `anyfn rpc`. `args` are the command-line arguments after the command's name.
@@ -98,7 +99,7 @@ fn write(text: &str) -> Result<()> {
 }
 
 /// Options that may be given more than once.
-const REPEATED: &[&str] = &["allow", "device", "limit", "load", "worker", "writable"];
+const REPEATED: &[&str] = &["allow", "device", "import", "limit", "load", "worker", "writable"];
 
 /// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, and the options
 /// of the server.
@@ -107,7 +108,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     options.insert("port".into(), json!(9190));
     options.insert("log".into(), json!("-"));
     let (mut allowed, mut devices) = (Vec::new(), Vec::new());
-    let (mut program, mut libraries) = (Vec::new(), Vec::new());
+    let (mut program, mut libraries, mut imports) = (Vec::new(), Vec::new(), Vec::new());
     let (mut runner, mut writable) = (Vec::new(), Vec::new());
     let mut given = HashSet::new();
     while let Some(arg) = args.next()? {
@@ -135,6 +136,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
             "writable" => writable.push(absolute(&value()?)?),
             "folder" => drop(options.insert("folder".into(), json!(value()?))),
             "load" => libraries.push(absolute(&value()?)?),
+            "import" => imports.push(module(&value()?)?),
             "worker" => program.push(value()?),
             "runner" => runner = found(&value()?)?,
             "limit" => {
@@ -172,6 +174,13 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     }
     options.insert("grant".into(), Value::Object(grant));
     let mut worker = runner;
+    if !imports.is_empty() {
+        if !program.is_empty() {
+            return Err("expected `--import` or `--worker`, got both".into());
+        }
+        worker.extend(python::session_command(&imports, &libraries)?);
+        return Ok((worker, Value::Object(options)));
+    }
     match program.as_slice() {
         [_, ..] => worker.extend(program),
         // The running executable, even if another file gets its name meanwhile.
@@ -188,6 +197,19 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
         worker.extend(["--load".into(), library]);
     }
     Ok((worker, Value::Object(options)))
+}
+
+/// Checks the name of a Python module, such as `my_package.kernels`.
+fn module(name: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        !part.starts_with(|c: char| c.is_ascii_digit())
+            && !part.is_empty()
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    match name.split('.').all(is_name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("`--import`: expected the name of a Python module, got `{name}`")),
+    }
 }
 
 /// Returns the value of the option `--NAME`, which must not be empty.
@@ -207,15 +229,12 @@ fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
     }
 }
 
-/// Splits a command line into arguments and replaces the program name with its absolute path. Symbolic links
-/// are not resolved: some programs, such as BusyBox, choose their behaviour by the name of the link.
+/// Splits a command line into arguments and replaces the program name with its absolute path.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let words = anyfn_command::words(command).map_err(|incomplete| format!("`--runner`: {incomplete}"))?;
     let (program, args) = words.split_first().ok_or("`--runner` needs a command")?;
-    let folders = if program.contains('/') { ".".into() } else { std::env::var_os("PATH").unwrap_or_default() };
-    let file = std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.is_file());
-    let file = file.ok_or_else(|| format!("`--runner`: cannot find the program `{program}`"))?;
-    let file = std::path::absolute(&file).map_err(|why| format!("`{program}`: {why}"))?;
+    let file =
+        python::find(program).ok_or_else(|| format!("`--runner`: cannot find the program `{program}`"))?;
     let file = file.into_os_string().into_string().map_err(|_| format!("`{program}` is not in UTF-8"))?;
     Ok(std::iter::once(file).chain(args.iter().cloned()).collect())
 }

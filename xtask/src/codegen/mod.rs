@@ -1,10 +1,11 @@
-//! `codegen`: generates files from the declarations in `crates/abi`, and parts of files from the table of schedule
-//! steps and from the manifests of the crates.
+//! `codegen`: generates files from the declarations in `crates/abi` and from the table of commands, and parts of files
+//! from the table of schedule steps and from the manifests of the crates.
 //!
 //! These are the single sources. The files that other languages need are generated here and committed, so that a reader
 //! sees them and a build needs no generator. `codegen --check` (a step of `./x test`) fails if a file is stale.
 
 mod c_header;
+mod commands;
 mod ctype;
 mod drawing;
 mod layout_check;
@@ -33,6 +34,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     ];
     files.extend(schedule::generate(root)?);
     files.extend(drawing::generate(root)?);
+    files.extend(commands::generate(root)?);
     Ok(files)
 }
 
