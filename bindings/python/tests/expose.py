@@ -87,6 +87,7 @@ assert call("tir.decl_buffer", [4], "int8", "memory").name == "memory"
 
 # Printing and parsing, and errors in the source.
 assert anyfn.structural_equal(call("tir.parse", call("tir.text", func)), func)
+assert anyfn.structural_equal(call("tir.parse", call("tir.tvmscript", func), {}), func)
 call("tir.verify", func)
 assert call("tir.text", call("tir.var", "n", "int64")) == "n" and "hi" in call("tir.text", call("tir.string", "hi"))
 

@@ -144,7 +144,7 @@ def test_output_is_the_same_each_time(stubs):
     assert first == stubs("registry", "--prefix", "testing.")
     code, out, err = first
     assert code == 0 and not err
-    assert 'def add_i64(a: IntLike, b: IntLike) -> int:\n    """a + b, as 64-bit' in out
+    assert 'def add_i64(a: IntLike, b: IntLike) -> int:\n    """Returns a + b as a 64-bit' in out
     assert "def nop(*args: Any) -> Any:" in out
     functions = [node.name for node in ast.parse(out).body if isinstance(node, ast.FunctionDef)]
     expected = [name[8:] for name in anyfn.list_global_func_names() if name.startswith("testing.")]
