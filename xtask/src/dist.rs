@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{board, paths, python};
+use crate::{board, paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -19,14 +19,38 @@ fn copy(run: &Run, from: &Path, to: &Path) -> Result<()> {
     run.say(&format!("wrote {}", to.display()))
 }
 
+/// Builds a package for distribution: against an old C library, or against that of this machine if the tools are missing.
+fn build(run: &Run, package: &str, variables: &[(&str, &str)]) -> Result<()> {
+    let words = format!("build --release -p {package}");
+    let cargo = match portable::unavailable() {
+        None => portable::cargo(run, &words)?,
+        Some(reason) => {
+            run.say(&format!("{package} will need the C library of this machine: {reason}"))?;
+            cargo_cmd(&words)
+        }
+    };
+    run.cmd(variables.iter().fold(cargo, |cargo, (name, value)| cargo.env(name, value)))
+}
+
+/// Returns the folder of the files that [`build`] makes.
+fn built() -> PathBuf {
+    if portable::unavailable().is_none() { portable::folder() } else { paths::release_dir() }
+}
+
+/// Copies a built library or program to its place in `dist`, and checks which C library it needs.
+fn place(run: &Run, from: &Path, to: &Path) -> Result<()> {
+    if portable::unavailable().is_none() {
+        portable::check(run, from)?;
+    }
+    copy(run, from, to)
+}
+
 /// Writes `dist/lib/libanyfn.so` and `dist/lib/libanyfn.a`.
 pub(crate) fn library(run: &Run) -> Result<()> {
-    run.cmd(cargo_cmd("build --release -p anyfn-lib"))?;
+    build(run, "anyfn-lib", &[])?;
     let dir = dist_dir("lib")?;
-    for name in ["libanyfn.so", "libanyfn.a"] {
-        copy(run, &paths::release_dir().join(name), &dir.join(name))?;
-    }
-    Ok(())
+    place(run, &built().join("libanyfn.so"), &dir.join("libanyfn.so"))?;
+    copy(run, &built().join("libanyfn.a"), &dir.join("libanyfn.a"))
 }
 
 /// Writes `dist/include/anyfn/*.h`.
@@ -47,13 +71,10 @@ const COMPAT: &str = "libtvm_ffi.so";
 ///
 /// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
 pub(crate) fn compat(run: &Run) -> Result<()> {
-    let target = paths::target_dir().join("compat");
-    run.cmd(
-        cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", COMPAT).env("CARGO_TARGET_DIR", &target),
-    )?;
-    let built = target.join("release/libanyfn.so");
-    check_soname(&built)?;
-    copy(run, &built, &dist_dir("compat")?.join(COMPAT))
+    build(run, "anyfn-lib", &[("ANYFN_SONAME", COMPAT)])?;
+    let library = built().join("libanyfn.so");
+    check_soname(&library)?;
+    place(run, &library, &dist_dir("compat")?.join(COMPAT))
 }
 
 /// Builds the library of [`compat`] for tests, and returns the folder that contains it. The library
@@ -81,8 +102,8 @@ fn check_soname(library: &Path) -> Result<()> {
 
 /// Writes `dist/bin/anyfn`.
 pub(crate) fn command(run: &Run) -> Result<()> {
-    run.cmd(cargo_cmd("build --release -p anyfn-cli"))?;
-    copy(run, &paths::release_dir().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
+    build(run, "anyfn-cli", &[])?;
+    place(run, &built().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
 }
 
 /// Writes `dist/bin/anyfn-aarch64`, the command `anyfn` for AArch64 boards.
@@ -91,10 +112,13 @@ pub(crate) fn board_command(run: &Run) -> Result<()> {
     copy(run, &board::program("release"), &dist_dir("bin")?.join("anyfn-aarch64"))
 }
 
-/// Writes `dist/python/*.whl`.
+/// Writes `dist/python/*.whl`. The tag of the wheel names the version of glibc that its libraries need.
 pub(crate) fn wheel(run: &Run) -> Result<()> {
-    run.cmd(cargo_cmd("build --release --workspace --exclude anyfn-xtask"))?;
-    python::copy_release_package(run)?;
+    // One by one, so that no package gets features that only another one needs.
+    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-testing", "anyfn-lib"] {
+        build(run, package, &[])?;
+    }
+    python::copy_libraries(run, &built())?;
     python::pack(run, &dist_dir("python")?).map(drop)
 }
 
@@ -102,5 +126,25 @@ pub(crate) fn wheel(run: &Run) -> Result<()> {
 /// installation tests and the conformance corpus with this wheel.
 pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
     let wheel = python::wheel_in(&dist_dir("python")?)?;
-    python::test_wheel(run, version, &wheel, &paths::release_dir(), &python::WHEEL_TESTS[..2])
+    python::test_wheel(run, version, &wheel, &built(), &python::WHEEL_TESTS[..2])
+}
+
+/// Writes `dist/anyfn.cdx.json`, the bill of materials: all crates of which the libraries and the command consist, in the
+/// format of CycloneDX.
+pub(crate) fn materials(run: &Run) -> Result<()> {
+    let file = dist_dir("")?.join("anyfn.cdx.json");
+    fs::write(&file, crate::materials::of_workspace()?).map_err(|e| format!("{}: {e}", file.display()))?;
+    run.say(&format!("wrote {}", file.display()))
+}
+
+/// Writes `dist/SHA256SUMS`, in the format of `sha256sum --check`.
+pub(crate) fn checksums(run: &Run) -> Result<()> {
+    let dist = dist_dir("")?;
+    let file = dist.join("SHA256SUMS");
+    let names = Cmd::new("find").words(". -type f ! -name SHA256SUMS").in_folder(&dist).output()?;
+    let mut names: Vec<&str> = names.lines().filter_map(|name| name.strip_prefix("./")).collect();
+    names.sort_unstable();
+    let sums = Cmd::new("sha256sum").args(names).in_folder(&dist).output()?;
+    fs::write(&file, sums + "\n").map_err(|e| format!("{}: {e}", file.display()))?;
+    run.say(&format!("wrote {}", file.display()))
 }

@@ -341,9 +341,10 @@ pub(crate) fn small(features: &str) -> Vec<Step> {
 /// Returns the steps of `./x dist`.
 pub(crate) fn dist() -> Vec<Step> {
     let mut steps = vec![
+        // The library is linked with one name, then with the other; everything else is compiled once.
+        Step::new("libtvm_ffi.so", dist::compat).needs_member("crates/lib"),
         Step::new("library", dist::library).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
-        Step::new("libtvm_ffi.so", dist::compat).needs_member("crates/lib"),
         Step::new("command", dist::command).needs_member("crates/cli"),
         Step::new("command for aarch64", dist::board_command)
             .needs_member("crates/cli")
@@ -359,6 +360,7 @@ pub(crate) fn dist() -> Vec<Step> {
             .skip_if(python::unavailable)
             .skip_if(move || python::version_unavailable(version))
     }));
+    steps.extend([Step::new("bill of materials", dist::materials), Step::new("checksums", dist::checksums)]);
     steps
 }
 

@@ -1,0 +1,150 @@
+//! Builds of libraries and programs that run with old C libraries.
+//!
+//! A program that is linked on a machine needs at least the C library of that machine, because the linker chooses the
+//! newest version of each symbol. The compiler `zig` contains the symbols of all versions of glibc. It makes libraries
+//! that have the symbols of one version and no code; the usual linker then links against these.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::paths;
+use crate::process::{Cmd, cargo_cmd};
+use crate::result::Result;
+use crate::runner::Run;
+
+/// Version of glibc against which everything is linked: the oldest one that the standard library of Rust supports, and
+/// the one that wheels with the tag `manylinux_2_17` (or `manylinux2014`) need.
+const GLIBC: (u32, u32) = (2, 17);
+
+/// Architecture, file name of the dynamic linker, and environment variable that names the linker for Cargo.
+const MACHINE: (&str, &str, &str) = if cfg!(target_arch = "aarch64") {
+    ("aarch64", "ld-linux-aarch64.so.1", "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER")
+} else {
+    ("x86_64", "ld-linux-x86-64.so.2", "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER")
+};
+
+/// Libraries of glibc 2.17 to which the standard library of Rust refers, with the versions in their file names.
+const LIBRARIES: [(&str, &str); 6] =
+    [("m", "6"), ("pthread", "0"), ("dl", "2"), ("rt", "1"), ("util", "1"), ("resolv", "2")];
+
+/// Returns the Python interpreter in the environment with the package `ziglang`, if `./x dist` could install it.
+fn python() -> Option<PathBuf> {
+    let python = paths::root().join(".x/venv-dist/bin/python");
+    python.is_file().then_some(python)
+}
+
+/// Returns the reason why what is built needs the C library of this machine, if that is so.
+pub(crate) fn unavailable() -> Option<String> {
+    if !cfg!(all(target_os = "linux", target_env = "gnu")) {
+        return Some("the C library is not glibc".into());
+    }
+    python().is_none().then(|| "no zig, which `./x dist` installs from PyPI".to_owned())
+}
+
+/// Returns a command that runs Cargo with the given arguments and links against the old C library. What it builds is in
+/// [`folder`].
+pub(crate) fn cargo(run: &Run, words: &str) -> Result<Cmd> {
+    Ok(cargo_cmd(words)
+        .env(MACHINE.2, linker(run)?)
+        // The stable ABI of Python needs no information about an interpreter.
+        .env("PYO3_NO_PYTHON", "1")
+        .env("CARGO_TARGET_DIR", target_dir()))
+}
+
+fn target_dir() -> PathBuf {
+    paths::target_dir().join("portable")
+}
+
+/// Returns the folder of the libraries and programs that [`cargo`] builds in release mode.
+pub(crate) fn folder() -> PathBuf {
+    target_dir().join("release")
+}
+
+/// Makes the libraries without code, and returns the path of a program that links against them.
+fn linker(run: &Run) -> Result<PathBuf> {
+    let folder = target_dir().join(format!("glibc-{}.{}", GLIBC.0, GLIBC.1));
+    let program = folder.join("cc");
+    if program.exists() {
+        return Ok(program);
+    }
+    let at = |path: &Path| path.display().to_string();
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", at(&folder)))?;
+    // zig makes the libraries when it links a program, in its cache.
+    let (cache, source) = (folder.join("cache"), folder.join("empty.c"));
+    write(&source, "int main(void) { return 0; }\n")?;
+    let target = format!("{}-linux-gnu.{}.{}", MACHINE.0, GLIBC.0, GLIBC.1);
+    let python = python().ok_or("no zig")?;
+    let zig = Cmd::new(python).words("-m ziglang cc -pie -fPIE -target").arg(target).arg(&source).arg("-o");
+    let zig = zig.arg(folder.join("empty")).args(LIBRARIES.map(|(name, _)| format!("-l{name}")));
+    run.cmd(zig.env("ZIG_GLOBAL_CACHE_DIR", &cache).env("ZIG_LOCAL_CACHE_DIR", &cache))?;
+    let made = Cmd::new("find").arg(&cache).words("-type f").output()?;
+    let take = |name: &str, to: &str| {
+        let found = made.lines().find(|path| Path::new(path).file_name().is_some_and(|file| file == name));
+        let found = found.ok_or_else(|| format!("zig has made no {name}"))?;
+        fs::copy(found, folder.join(to)).map(drop).map_err(|e| format!("{found}: {e}"))
+    };
+    take("Scrt1.o", "Scrt1.o")?;
+    take("libc.so.6", "libc.so.6")?;
+    take("libc_nonshared.a", "libc_nonshared.a")?;
+    take("libld.so.2", MACHINE.1).or_else(|_| take("libld.so.1", MACHINE.1))?;
+    for (name, version) in LIBRARIES {
+        let file = format!("lib{name}.so.{version}");
+        take(&file, &file)?;
+        symlink(&file, folder.join(format!("lib{name}.so"))).map_err(|e| format!("{file}: {e}"))?;
+    }
+    write(
+        &folder.join("libc.so"),
+        &format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {} ) )\n", MACHINE.1),
+    )?;
+    let _ = fs::remove_dir_all(&cache);
+    // The compiler's own library is that of this machine, and may need newer symbols than those of the old C library. The
+    // program is written last, because it says that everything else is there.
+    let text = format!("#!/bin/sh\nexec cc -B'{0}' -L'{0}' \"$@\" -Wl,--allow-shlib-undefined\n", at(&folder));
+    let new = folder.join("cc.new");
+    write(&new, &text)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", at(&new)))?;
+    fs::rename(&new, &program).map_err(|e| format!("{}: {e}", at(&program)))?;
+    Ok(program)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// Checks that a library or program needs no newer version of glibc than the one against which it was linked.
+pub(crate) fn check(run: &Run, file: &Path) -> Result<()> {
+    let table = Cmd::new("readelf").words("--version-info --wide").arg(file).output()?;
+    let needed = needed(&table);
+    let newest = needed.iter().max().copied().unwrap_or((0, 0));
+    if newest > GLIBC {
+        return Err(format!("{} needs glibc {}.{}", file.display(), newest.0, newest.1).into());
+    }
+    run.say(&format!("{} needs glibc {}.{}", file.display(), newest.0, newest.1))
+}
+
+/// Returns the versions of glibc in the section of needed versions that `readelf` prints, as in `Name: GLIBC_2.17`.
+fn needed(table: &str) -> Vec<(u32, u32)> {
+    let names = table.split("Name: GLIBC_").skip(1).filter_map(|rest| rest.split_whitespace().next());
+    let versions = names.filter_map(|version| {
+        let mut parts = version.split('.').map(str::parse::<u32>);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    });
+    versions.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needed;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let table = "  0x0010: Version: 1  File: libc.so.6  Cnt: 3
+  0x0020:   Name: GLIBC_2.9  Flags: none  Version: 4
+  0x0030:   Name: GLIBC_2.17  Flags: none  Version: 3
+  0x0040:   Name: GLIBC_2.2.5  Flags: none  Version: 2
+  0x0050:   Name: GLIBC_ABI_DT_RELR  Flags: none  Version: 5\n";
+        assert_eq!(needed(table).into_iter().max(), Some((2, 17)));
+        assert_eq!(needed(""), []);
+    }
+}
