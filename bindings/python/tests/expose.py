@@ -130,9 +130,10 @@ def scheduled(func, steps):
     """Applies steps to a function, checks that replaying their trace gives the same result, and returns it as source."""
     schedule = method("tir.Schedule.new", func)
     steps(schedule, lambda block: method("tir.Schedule.get_loops", schedule, block))
+    method("tir.Schedule.set_source", schedule, "steps.c:7", "split(loop);", 0)
     result, trace = method("tir.Schedule.func", method("tir.Schedule.copy", schedule)), method("tir.Schedule.trace", schedule)
     assert anyfn.structural_equal(method("tir.Schedule.func", method("tir.Schedule.replay", func, trace)), result)
-    assert method("tir.Trace.text", trace)
+    assert "  # steps.c:7: split(loop);" in method("tir.Trace.text", trace, True)
     call("tir.verify", result)
     return call("tir.text", result)
 

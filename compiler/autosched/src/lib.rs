@@ -32,6 +32,9 @@ use anyfn_schedule::Schedule;
 
 use crate::stage::{PARALLEL_WORK, Stage};
 
+/// Origin of the steps of the default schedule, in a trace.
+const ORIGIN: &str = "default_schedule";
+
 /// Returns the default schedule of a function for a target. The function must already have been verified, and must not
 /// be scheduled yet.
 ///
@@ -41,6 +44,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     let mut schedule = Schedule::of_verified(func.clone())?;
     inline_stages(&mut schedule)?;
     schedule_stages(&mut schedule, target)?;
+    schedule.set_origin(0, ORIGIN);
     Ok(schedule)
 }
 
@@ -59,6 +63,7 @@ pub fn finish(schedule: &Schedule, target: &Target) -> Result<()> {
     rest.fix_touched();
     inline_stages(&mut rest)?;
     schedule_stages(&mut rest, target)?;
+    rest.set_origin(num_steps, ORIGIN);
     schedule.assign(&rest, num_steps)
 }
 

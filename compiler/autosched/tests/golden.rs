@@ -140,6 +140,7 @@ fn a_schedule_is_a_trace_that_can_be_replayed() -> Result<()> {
     for (name, func) in samples()? {
         let schedule = default_schedule(&func, &target(4))?;
         assert!(!schedule.trace().steps.is_empty(), "{name} has a default schedule");
+        assert!(schedule.trace().steps.iter().all(|step| step.origin.as_deref() == Some("default_schedule")));
         let again = Schedule::replay(func, schedule.trace())?;
         assert_eq!(text(&again.func()?), text(&schedule.func()?), "{name}");
     }
@@ -209,6 +210,10 @@ fn blocks_that_are_scheduled_by_hand_are_left_as_they_are() -> Result<()> {
     let count = schedule.trace().steps.len();
     finish(&schedule, &target(4))?;
     assert!(schedule.trace().steps.len() > count, "the steps of the default schedule are recorded");
+    for (number, step) in schedule.trace().steps.iter().enumerate() {
+        let expected = (number >= count).then_some("default_schedule");
+        assert_eq!(step.origin.as_deref(), expected, "step {number}");
+    }
     let loops = schedule.get_loops("C")?;
     assert!(loops.len() == 3 && loops.iter().zip(&order).all(|(now, before)| now.ptr_eq(before)));
     assert!(text(&schedule.func()?).contains("parallel("), "the other block is scheduled");

@@ -130,6 +130,14 @@ impl Schedule {
         !state.original.contains(block) && tree::find_block(&state.func, block).is_ok()
     }
 
+    /// Sets the origin of all steps from number `first` on, such as `default_schedule`. The origin of a step that the user
+    /// has applied is `None`.
+    pub fn set_origin(&self, first: usize, origin: &str) {
+        for step in self.state().steps.iter_mut().skip(first) {
+            step.origin = Some(origin.into());
+        }
+    }
+
     /// Replaces the function and the steps of this schedule by those of `other`. The schedule
     /// `other` must have begun as a copy of this schedule, when this schedule had `num_steps`
     /// steps.
@@ -229,7 +237,7 @@ impl Schedule {
         let schedule = Schedule::new(func)?;
         for step in trace.steps.iter() {
             anyfn::check_signals()?;
-            let applied = schedule.step(Step::clone(&step))?;
+            let applied = schedule.step(step.replayed())?;
             if applied.loops.len() as i64 != step.results {
                 bail!(
                     "ValueError",
@@ -246,6 +254,34 @@ impl Schedule {
     /// Returns the steps applied so far.
     pub fn trace(&self) -> Ref<Trace> {
         Ref::new(Trace { steps: self.state().steps.iter().map(|step| Ref::new(step.clone())).collect() })
+    }
+
+    /// Sets the source of the latest step, or of all steps from number `first` on: the location in the user's program,
+    /// such as `tune.py:14`, and the source line there. Steps are numbered from 0. Python calls this after each step.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if `first` is negative, or if it is not given and the schedule has no step.
+    pub fn set_source(
+        &self,
+        source: &str,
+        #[default(None)] code: Option<&str>,
+        #[default(None)] first: Option<i64>,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let first = match (first, state.steps.len()) {
+            (Some(first @ ..=-1), _) => {
+                bail!("ValueError", "expected the number of a step as `first`, got {first}")
+            }
+            (Some(first), _) => usize::try_from(first).unwrap_or(usize::MAX),
+            (None, 0) => {
+                bail!("ValueError", "the schedule has no steps; apply a step before you set its source")
+            }
+            (None, len) => len - 1,
+        };
+        for step in state.steps.iter_mut().skip(first) {
+            (step.source, step.code) = (Some(source.into()), code.map(String::from));
+        }
+        Ok(())
     }
 
     /// Returns the names of all blocks, in execution order.

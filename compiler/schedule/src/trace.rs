@@ -9,6 +9,9 @@ use crate::loops;
 /// Maximum length, in bytes, of the text of each IR node in a printed trace.
 const LONGEST: usize = 1 << 16;
 
+/// Origin of a step that was replayed.
+const REPLAY: &str = "replay";
+
 /// Maximum total number of loops that the steps of a printed trace may return.
 const MOST_LOOPS: i64 = 1 << 20;
 
@@ -30,6 +33,17 @@ pub struct Step {
     /// Other arguments: buffers by name or index, strings, index maps, values.
     #[field(default)]
     pub args: Array<Any>,
+    /// Location of the call that applied the step, such as `tune.py:14`. `None` if it is unknown, such as
+    /// for calls of languages other than Python.
+    #[field(default, structural = "ignore", compare = false, hash = false)]
+    pub source: Option<String>,
+    /// Source line at that location.
+    #[field(default, structural = "ignore", compare = false, hash = false)]
+    pub code: Option<String>,
+    /// Origin of a step that the program has not applied by a call of the step's method: `default_schedule`,
+    /// `replay`, or `replay of default_schedule`.
+    #[field(default, structural = "ignore", compare = false, hash = false)]
+    pub origin: Option<String>,
 }
 
 /// Steps of a schedule in the order in which they were applied.
@@ -51,14 +65,43 @@ impl Step {
             numbers: Array::new(),
             results: 0,
             args: Array::new(),
+            source: None,
+            code: None,
+            origin: None,
         }
+    }
+
+    /// Returns the step with the origin of a step that is replayed. Its source remains the original one.
+    pub(crate) fn replayed(&self) -> Step {
+        let origin = match self.origin.as_deref() {
+            None => REPLAY.to_owned(),
+            Some(origin) if origin.starts_with(REPLAY) => origin.to_owned(),
+            Some(origin) => format!("{REPLAY} of {origin}"),
+        };
+        Step { origin: Some(origin.into()), ..self.clone() }
+    }
+
+    /// Returns origin, source and code as one line, such as `tune.py:14: schedule.parallel(outer)`, or `None` if none of
+    /// them is known.
+    fn origin_text(&self) -> Option<std::string::String> {
+        let source = self.source.as_deref();
+        let mut text = match (self.origin.as_deref(), source) {
+            (Some(origin), Some(source)) => format!("{origin}, {source}"),
+            (origin, source) => origin.or(source)?.to_owned(),
+        };
+        if let (Some(_), Some(code)) = (source, self.code.as_deref()) {
+            text = format!("{text}: {code}");
+        }
+        // A loaded trace may contain any characters.
+        Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }
 
 #[methods]
 impl Trace {
-    /// Returns the steps as source code, one line for each step, such as `l1, l2 = sch.split(l0, [None, 4])`.
-    fn text(&self) -> Result<std::string::String> {
+    /// Returns the steps as source code, one line for each step, such as `l1, l2 = sch.split(l0, [None, 4])`. If
+    /// `sources` is true, a comment after each step contains its origin, source and code, as far as they are known.
+    fn text(&self, #[default(false)] sources: bool) -> Result<std::string::String> {
         let mut known = 0i64;
         let mut lines = Vec::new();
         let mut bytes = 0;
@@ -82,7 +125,10 @@ impl Trace {
             };
             let results: Vec<_> = (known..end).map(|number| format!("l{number}")).collect();
             let equals = if results.is_empty() { "" } else { " = " };
-            let line = format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", "));
+            let mut line = format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", "));
+            if let Some(origin) = step.origin_text().filter(|_| sources) {
+                line = format!("{line}  # {origin}");
+            }
             bytes += line.len();
             if bytes > printer::MOST_BYTES {
                 bail!("ValueError", "cannot print the trace: it has more than {} bytes", printer::MOST_BYTES);

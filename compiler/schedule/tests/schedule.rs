@@ -96,6 +96,67 @@ for i0, i1 in grid(64, 64):
     Ok(())
 }
 
+/// Returns the origin, source and code of each step of a schedule.
+fn origins(schedule: &Schedule) -> Vec<[Option<String>; 3]> {
+    let steps = schedule.trace().steps.clone();
+    let text = |text: &Option<anyfn::String>| text.as_ref().map(ToString::to_string);
+    steps.iter().map(|step| [text(&step.origin), text(&step.source), text(&step.code)]).collect()
+}
+
+#[test]
+fn the_trace_names_the_source_of_each_step() -> Result<()> {
+    let schedule = new(sample(64)?)?;
+    let none = schedule.set_source("a.py:1", None, None).unwrap_err();
+    assert_eq!(none.message(), "the schedule has no steps; apply a step before you set its source");
+    let loops = schedule.get_loops("C")?;
+    schedule.parallel(loops[0].clone())?;
+    schedule.set_source("a.py:2", Some("sch.parallel(i)"), None)?;
+    schedule.set_origin(2, "default_schedule");
+    schedule.unroll(schedule.get_loops("D")?[1].clone())?;
+    schedule.set_origin(2, "default_schedule");
+    schedule.set_source("a\n.py:3", None, Some(3))?;
+    assert!(schedule.set_source("a.py:3", None, Some(-1)).unwrap_err().message().ends_with("got -1"));
+    schedule.set_source("a.py:4", None, Some(i64::MAX))?;
+    let [parallel, a2, a3] = ["sch.parallel(i)", "a.py:2", "a\n.py:3"].map(|text| Some(text.to_owned()));
+    let origin = Some("default_schedule".to_owned());
+    assert_eq!(
+        origins(&schedule),
+        [
+            [None, None, None],
+            [None, a2.clone(), parallel.clone()],
+            [origin.clone(), None, None],
+            [origin, a3.clone(), None]
+        ]
+    );
+    let text = |schedule: &Schedule, sources: bool| {
+        schedule.trace().as_object().call_method("text", (sources,))?.get::<String>()
+    };
+    let lines = text(&schedule, true)?;
+    let lines: Vec<_> =
+        lines.lines().map(|line| line.split_once("  # ").map_or("", |(_, origin)| origin)).collect();
+    assert_eq!(lines, ["", "a.py:2: sch.parallel(i)", "default_schedule", "default_schedule, a .py:3"]);
+    assert_eq!(text(&schedule.copy(), true)?, text(&schedule, true)?);
+
+    // A trace is equal wherever its steps were applied, and remains executable.
+    let again = Schedule::replay(sample(64)?, schedule.trace())?;
+    assert_eq!(text(&again, false)?, text(&schedule, false)?);
+    assert!(anyfn_reflect::recursive_equal(&Any::new(again.trace())?, &Any::new(schedule.trace())?)?);
+    let twice = Schedule::replay(sample(64)?, again.trace())?;
+    let [replay, of_default] = ["replay", "replay of default_schedule"].map(|text| Some(text.to_owned()));
+    for replayed in [again, twice] {
+        assert_eq!(
+            origins(&replayed),
+            [
+                [replay.clone(), None, None],
+                [replay.clone(), a2.clone(), parallel.clone()],
+                [of_default.clone(), None, None],
+                [of_default.clone(), a3.clone(), None]
+            ]
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn what_would_change_the_result_is_refused() -> Result<()> {
     let error = |result: Result<()>| result.unwrap_err().message().to_owned();
