@@ -9,6 +9,7 @@ import functools
 import operator
 
 from . import _compiler_library, _core
+from ._caller import caller
 from ._core import Object
 from ._missing import missing
 from ._object import register_object
@@ -489,7 +490,10 @@ class Target(Object):
 
 @register_object("tir.Trace")
 class Trace(Object):
-    """The recorded steps of a schedule, which can be printed, saved, and replayed by ``Schedule.replay(func, trace)``."""
+    """The recorded steps of a schedule, which can be printed, saved, and replayed by ``Schedule.replay(func, trace)``.
+
+    ``text(sources=True)`` adds to each step the location and the source line of the call that applied it.
+    """
 
     def __str__(self) -> str:
         return self.text()
@@ -497,7 +501,12 @@ class Trace(Object):
 
 @register_object("tir.ScheduleStep")
 class ScheduleStep(Object):
-    """A recorded step of a schedule."""
+    """A recorded step of a schedule.
+
+    ``source`` is the location of the call that applied the step, such as ``tune.py:14`` or ``In[3]:2`` for a cell of a
+    notebook, and ``code`` the source line there; both are None if they are unknown. ``origin`` is ``"default_schedule"``,
+    ``"replay"`` or ``"replay of default_schedule"``, or None for a step that a call of its method applied.
+    """
 
 
 @register_object("tir.IndexMap")
@@ -556,7 +565,9 @@ class Schedule(_Shown, Object):
         All other blocks stay as they are, and blocks that a step has added are not inlined. The steps are added to the
         schedule, so ``trace()`` shows them. ``target`` is that of ``anyfn.build``.
         """
+        num_steps = len(self.trace().steps)
         _call.finish_schedule(self, target)
+        _set_source(self, num_steps)
 
     def __str__(self) -> str:
         return str(self.func())
@@ -590,6 +601,33 @@ for _name in (
     "pad_axes compute_inline reverse_compute_inline"
 ).split():
     setattr(Schedule, _name, _by_tensor(getattr(Schedule, _name)))
+
+
+# Methods of a schedule that are not steps.
+_NO_STEPS = {"copy", "func", "get_block", "get_blocks", "new", "replay", "set_source", "trace"}
+
+
+def _located(step):
+    """Wraps a schedule step so that the trace contains the location and the source line of the call."""
+
+    @functools.wraps(step)
+    def located(*args, **options):
+        result = step(*args, **options)
+        _set_source(args[0])
+        return result
+
+    return located
+
+
+def _set_source(schedule, first=None):
+    """Stores the location of the caller in the latest step of a schedule, or in all steps from number ``first`` on."""
+    source, code = caller()
+    if source is not None:
+        schedule.set_source(source, code, first)
+
+
+for _name in {_method.name for _method in type_info("tir.Schedule").methods} - _NO_STEPS:
+    setattr(Schedule, _name, _located(getattr(Schedule, _name)))
 del _name
 
 
@@ -633,7 +671,9 @@ def verify(func: PrimFunc) -> None:
 
 def default_schedule(func: PrimFunc, target: Union[Target, str, Mapping[str, Any], None] = None) -> Schedule:
     """Returns the schedule that ``build`` uses for an unscheduled function; it has a ``trace()`` and can be extended."""
-    return _call.default_schedule(func, target)
+    schedule = _call.default_schedule(func, target)
+    _set_source(schedule, 0)
+    return schedule
 
 
 def var(name: str, dtype: Union[str, _DType] = "int32") -> Var:
