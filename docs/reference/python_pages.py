@@ -60,7 +60,7 @@ PAGES = [
                 "structural_walk structural_map structural_visit structural_mutate WalkResult "
                 "VisitInterrupt DefRegionKind StructuralVisitor StructuralMutator",
             ),
-            ("Saving", "save_json load_json json_metadata"),
+            ("Saving", "save_json load_json json_metadata save_html"),
         ],
     ),
     (

@@ -15,7 +15,7 @@ Contents:
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
                     register_module_loader define custom module kinds
-    saving          save_json, load_json, json_metadata, register_alias
+    saving          save_json, load_json, json_metadata, register_alias; save_html writes a value as a page
     leak detection  start_ledger, live_handles, live_handles_text
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
                     register_converter and remove_converter (custom value types)
@@ -87,7 +87,7 @@ from ._registry import (
     register_func,
     remove_global_func,
 )
-from ._saving import json_metadata, load_json, register_alias, save_json
+from ._saving import json_metadata, load_json, register_alias, save_html, save_json
 from ._structural import (
     AccessPath,
     AccessStep,
@@ -195,6 +195,7 @@ __all__ = [
     "remove_converter",
     "remove_global_func",
     "replace",
+    "save_html",
     "save_json",
     "set_async_threads",
     "set_num_threads",

@@ -187,3 +187,34 @@ def _nearest(key):
 
 
 _core.set_complete_class(_tell_constructor)
+
+
+# ---- notebooks
+
+# Maximum length, in characters, of the plain text that IPython shows for an object.
+_LONGEST = 100_000
+
+
+def _repr_html_(self):
+    """Returns the HTML that a notebook shows for an object, or None if the plain ``repr`` shows as much."""
+    from . import _html
+
+    return _html.fragment(self)
+
+
+def _repr_pretty_(self, printer, cycle):
+    """Prints the ``repr`` in IPython, which also saves it in the notebook, so that a long one is cut."""
+    text = repr(self)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}… ({len(text):,} characters; print(repr(x)) shows all of them)"
+    with printer.group():
+        for number, line in enumerate(text.splitlines()):
+            if number:
+                printer.break_()
+            printer.text(line)
+
+
+_core.Object._repr_html_ = _repr_html_  # type: ignore[method-assign]
+for _class in (_core.Object, _core.Array, _core.List, _core.Map, _core.Dict):
+    # IPython takes the method of the class that defines `__repr__`.
+    _class._repr_pretty_ = _repr_pretty_  # type: ignore[method-assign]

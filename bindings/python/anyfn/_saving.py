@@ -1,4 +1,4 @@
-"""Saving and loading of any graph of values as JSON."""
+"""Saving and loading of any graph of values as JSON, and saving as an HTML page."""
 
 from . import _core
 from ._registry import get_global_func
@@ -39,6 +39,43 @@ def save_json(
     anyfn.Array([1, 'x', anyfn.Array([2.5])])
     """
     text = get_global_func("anyfn.save_json")(value, metadata)
+    if path is None:
+        return text
+    _replace(path, text)
+    return None
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def save_html(value: Any, path: None = None, *, depth: int = 20, children: int = 100, size: int = 1 << 18) -> str: ...
+    @overload
+    def save_html(value: Any, path: _Path, *, depth: int = 20, children: int = 100, size: int = 1 << 18) -> None: ...
+
+
+def save_html(
+    value: "Any", path: "Optional[_Path]" = None, *, depth: int = 20, children: int = 100, size: int = 1 << 18
+) -> "Optional[str]":
+    """Saves what a notebook shows for a value as an HTML page, which needs neither a network nor scripts.
+
+    Containers and objects are trees that fold, functions and modules of the compiler are source, and a schedule is its
+    source with a table of its steps. Lists, tuples and dicts are converted to containers first. Values that notebooks show
+    as text are text.
+
+    Returns the page as a string. With ``path``, writes it to that file instead, which is replaced atomically. A tree shows
+    values up to the given ``depth``, from 1 to 150, and ``children`` of each value. ``size`` limits the length of the page,
+    in characters; the page may be slightly longer. Raises ``ValueError`` for other limits.
+
+    >>> page = save_html([1, "x", [2.5]])
+    >>> "<details" in page, "<script" in page
+    (True, False)
+    """
+    from . import _html
+
+    limits = _html.Limits(depth, children, size)
+    if isinstance(value, (list, tuple, dict)):
+        value = _core.convert(value)
+    text = _html.page(value, limits)
     if path is None:
         return text
     _replace(path, text)

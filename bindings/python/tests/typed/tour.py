@@ -524,6 +524,7 @@ anyfn.register_type_attr(Options, "__ffi_repr__", lambda options, show: f"option
 saved: str = anyfn.save_json([1, 2], metadata={"by": "the tour"})
 loaded = anyfn.load_json(saved, unknown_fields="error")
 who: Any = anyfn.json_metadata(saved)["by"]
+page: str = anyfn.save_html([1, 2], depth=3)
 anyfn.register_alias("tour.Old", "tour.New")
 anyfn.register_alias("x", "y", of="tour.New")
 
