@@ -293,6 +293,11 @@ class _Text:
 
     __repr__ = __str__
 
+    def _anyfn_html(self, limits):
+        from . import _html_ir
+
+        return _html_ir.source(str(self), limits)
+
 
 class _Shown:
     """Mixin with two methods of Apache TVM: to print the source, and to return TVMScript."""
@@ -498,6 +503,11 @@ class Trace(Object):
     def __str__(self) -> str:
         return self.text()
 
+    def _anyfn_html(self, limits):
+        from . import _html_ir
+
+        return _html_ir.steps(self, limits)
+
 
 @register_object("tir.ScheduleStep")
 class ScheduleStep(Object):
@@ -571,6 +581,11 @@ class Schedule(_Shown, Object):
 
     def __str__(self) -> str:
         return str(self.func())
+
+    def _anyfn_html(self, limits):
+        from . import _html_ir
+
+        return _html_ir.schedule(str(self), self.trace(), limits)
 
     if not TYPE_CHECKING:
 
