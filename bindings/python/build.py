@@ -9,6 +9,8 @@ builds nothing:
 
     python3 bindings/python/build.py --wheel FOLDER
 
+With ``--libraries``, it packs the libraries in another folder, such as those for another architecture.
+
 The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests,
 ``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
 
@@ -24,7 +26,6 @@ import base64
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import struct
@@ -43,6 +44,8 @@ TARGETS = {
 }
 # The targets that a wheel contains.
 PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
+# Architectures by their numbers in ELF files, with their names in the tags of wheels.
+MACHINES = {0x3E: "x86_64", 0xB7: "aarch64"}
 # Folders of the package that exist only in a wheel: copies of folders of the source tree.
 COPIED = {"include": ROOT / "bindings/c/include", "templates": ROOT / "crates/cli/templates"}
 
@@ -181,17 +184,32 @@ def needed_versions(library):
     return needed
 
 
+def machine_of(library):
+    """Returns the name of the architecture of an ELF file, as in the tags of wheels."""
+    data = Path(library).read_bytes()[:20]
+    number = int.from_bytes(data[18:20], "little") if data[:6] == b"\x7fELF\x02\x01" else None
+    if number not in MACHINES:
+        raise ValueError(f"{library} is no ELF file for {' or '.join(MACHINES.values())}")
+    return MACHINES[number]
+
+
 def wheel_tag(libraries):
     """Returns the wheel tag for Python 3.9 and later and for the oldest glibc version with which all of ``libraries`` work."""
+    libraries = list(libraries)
+    machines = {machine_of(library) for library in libraries}
+    if len(machines) != 1:
+        raise ValueError(f"libraries for {' and '.join(sorted(machines))} cannot be in one wheel")
     versions = [
         tuple(int(part) for part in version[len("GLIBC_") :].split("."))
         for library in libraries
         for _, version in needed_versions(library)
         if version.startswith("GLIBC_2")
     ]
+    # Packed relocations need glibc 2.36.
+    versions += [(2, 36) for library in libraries if ("libc.so.6", "GLIBC_ABI_DT_RELR") in needed_versions(library)]
     # The oldest version that a manylinux tag of this form can name.
     newest = max([(2, 17), *(version[:2] for version in versions)])
-    return f"cp39-abi3-manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
+    return f"cp39-abi3-manylinux_{newest[0]}_{newest[1]}_{machines.pop()}"
 
 
 # --- Packing ---------------------------------------------------------------------------------------------------------
@@ -231,6 +249,13 @@ def pack(folder, libraries):
     for target, library in libraries.items():
         files[target.relative_to(HERE).as_posix()] = library.read_bytes()
     return write_wheel(folder, wheel_tag(libraries.values()), files)
+
+
+def pack_built(folder, built):
+    """Packs a wheel with the libraries in a folder that Cargo has filled, and returns its name."""
+    libraries = {path: built / f"lib{package.replace('-', '_')}.so" for package, path in PACKED.items()}
+    libraries[TARGETS["anyfn-lib"]] = built / "libanyfn.so"
+    return pack(folder, libraries)
 
 
 def pack_placed(folder):
@@ -283,10 +308,16 @@ def main():
     parser.add_argument("--debug", action="store_true", help="build with cargo's dev profile, not its release profile")
     parser.add_argument("--no-testing", action="store_true", help="do not build the library of sample functions")
     parser.add_argument("--wheel", metavar="FOLDER", type=Path, help="only pack the present files of the package")
+    parser.add_argument("--libraries", metavar="FOLDER", type=Path, help="with --wheel: pack the libraries in this folder")
     options = parser.parse_args()
+    if options.libraries is not None and options.wheel is None:
+        parser.error("--libraries needs --wheel")
     if options.wheel is not None:
         options.wheel.mkdir(parents=True, exist_ok=True)
-        print(options.wheel / pack_placed(options.wheel))
+        if options.libraries is not None:
+            print(options.wheel / pack_built(options.wheel, options.libraries))
+        else:
+            print(options.wheel / pack_placed(options.wheel))
         return
     build(PACKED if options.no_testing else TARGETS, not options.debug)
 

@@ -57,15 +57,19 @@ pub(crate) fn not_emulated() -> Option<String> {
     which(EMULATOR).is_none().then(|| format!("no {EMULATOR} (`apt-get install qemu-user-static`)"))
 }
 
-/// Builds the `anyfn` command for AArch64 with the Cargo profile `profile`.
-pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
-    let words = format!("build --profile {profile} -p anyfn-cli --target {TARGET}");
-    let cargo = match library() {
+/// Returns a command that runs Cargo with the given arguments and builds for AArch64.
+pub(crate) fn cargo(words: &str) -> Cmd {
+    let words = format!("{words} --target {TARGET}");
+    match library() {
         Some(Library::Installed) => Cmd::new("cargo").words(&words),
         _ => system_rust::cargo(&words).arg("-Zbuild-std=std,panic_unwind"),
-    };
+    }
+}
+
+/// Builds the `anyfn` command for AArch64 with the Cargo profile `profile`.
+pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     run.cmd(
-        cargo
+        cargo(&format!("build --profile {profile} -p anyfn-cli"))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
             .env("CARGO_TARGET_DIR", paths::target_dir().join("aarch64")),
     )

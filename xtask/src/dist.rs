@@ -23,7 +23,7 @@ fn copy(run: &Run, from: &Path, to: &Path) -> Result<()> {
 fn build(run: &Run, package: &str, variables: &[(&str, &str)]) -> Result<()> {
     let words = format!("build --release -p {package}");
     let cargo = match portable::unavailable() {
-        None => portable::cargo(run, &words)?,
+        None => portable::cargo(run, &portable::HERE, &words)?,
         Some(reason) => {
             run.say(&format!("{package} will need the C library of this machine: {reason}"))?;
             cargo_cmd(&words)
@@ -34,7 +34,7 @@ fn build(run: &Run, package: &str, variables: &[(&str, &str)]) -> Result<()> {
 
 /// Returns the folder of the files that [`build`] makes.
 fn built() -> PathBuf {
-    if portable::unavailable().is_none() { portable::folder() } else { paths::release_dir() }
+    if portable::unavailable().is_none() { portable::folder(&portable::HERE) } else { paths::release_dir() }
 }
 
 /// Copies a built library or program to its place in `dist`, and checks which C library it needs.
@@ -108,8 +108,25 @@ pub(crate) fn command(run: &Run) -> Result<()> {
 
 /// Writes `dist/bin/anyfn-aarch64`, the command `anyfn` for AArch64 boards.
 pub(crate) fn board_command(run: &Run) -> Result<()> {
+    let to = dist_dir("bin")?.join("anyfn-aarch64");
+    if portable::unavailable().is_none() {
+        run.cmd(portable::cargo(run, &portable::AARCH64, "build --release -p anyfn-cli")?)?;
+        return place(run, &portable::folder(&portable::AARCH64).join("anyfn"), &to);
+    }
     board::build(run, "release")?;
-    copy(run, &board::program("release"), &dist_dir("bin")?.join("anyfn-aarch64"))
+    copy(run, &board::program("release"), &to)
+}
+
+/// Writes `dist/python/*_aarch64.whl`.
+pub(crate) fn board_wheel(run: &Run) -> Result<()> {
+    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-lib"] {
+        run.cmd(portable::cargo(run, &portable::AARCH64, &format!("build --release -p {package}"))?)?;
+    }
+    let built = portable::folder(&portable::AARCH64);
+    for name in ["libanyfn.so", "libanyfn_compiler_lib.so", "libanyfn_python.so"] {
+        portable::check(run, &built.join(name))?;
+    }
+    python::pack_built(run, &dist_dir("python")?, &built)
 }
 
 /// Writes `dist/python/*.whl`. The tag of the wheel names the version of glibc that its libraries need.

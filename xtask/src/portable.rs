@@ -8,21 +8,48 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::paths;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
+use crate::{board, paths};
 
 /// Version of glibc against which everything is linked: the oldest one that the standard library of Rust supports, and
 /// the one that wheels with the tag `manylinux_2_17` (or `manylinux2014`) need.
 const GLIBC: (u32, u32) = (2, 17);
 
-/// Architecture, file name of the dynamic linker, and environment variable that names the linker for Cargo.
-const MACHINE: (&str, &str, &str) = if cfg!(target_arch = "aarch64") {
-    ("aarch64", "ld-linux-aarch64.so.1", "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER")
-} else {
-    ("x86_64", "ld-linux-x86-64.so.2", "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER")
+/// Machine for which libraries and programs are built.
+pub(crate) struct Machine {
+    /// Name of the architecture in targets and in the tags of wheels.
+    pub(crate) name: &'static str,
+    /// Target of the Rust compiler.
+    triple: &'static str,
+    /// C compiler for the machine, which links.
+    compiler: &'static str,
+    /// File name of the dynamic linker.
+    loader: &'static str,
+    /// Environment variable that names the linker for Cargo.
+    variable: &'static str,
+}
+
+const X86_64: Machine = Machine {
+    name: "x86_64",
+    triple: "x86_64-unknown-linux-gnu",
+    compiler: "cc",
+    loader: "ld-linux-x86-64.so.2",
+    variable: "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER",
 };
+
+/// Machine with an AArch64 processor. On another machine, its programs are built with a cross compiler.
+pub(crate) const AARCH64: Machine = Machine {
+    name: "aarch64",
+    triple: "aarch64-unknown-linux-gnu",
+    compiler: if cfg!(target_arch = "aarch64") { "cc" } else { board::LINKER },
+    loader: "ld-linux-aarch64.so.1",
+    variable: "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+};
+
+/// The machine on which this runs.
+pub(crate) const HERE: Machine = if cfg!(target_arch = "aarch64") { AARCH64 } else { X86_64 };
 
 /// Libraries of glibc 2.17 to which the standard library of Rust refers, with the versions in their file names.
 const LIBRARIES: [(&str, &str); 6] =
@@ -44,12 +71,19 @@ pub(crate) fn unavailable() -> Option<String> {
 
 /// Returns a command that runs Cargo with the given arguments and links against the old C library. What it builds is in
 /// [`folder`].
-pub(crate) fn cargo(run: &Run, words: &str) -> Result<Cmd> {
-    Ok(cargo_cmd(words)
-        .env(MACHINE.2, linker(run)?)
+pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
+    let cargo = if is_here(machine) { cargo_cmd(words) } else { board::cargo(words) };
+    Ok(cargo
+        .env(machine.variable, linker(run, machine)?)
         // The stable ABI of Python needs no information about an interpreter.
         .env("PYO3_NO_PYTHON", "1")
+        // So that a build in another folder makes the same files.
+        .env("CARGO_ENCODED_RUSTFLAGS", format!("--remap-path-prefix={}=anyfn", paths::root().display()))
         .env("CARGO_TARGET_DIR", target_dir()))
+}
+
+fn is_here(machine: &Machine) -> bool {
+    machine.triple == HERE.triple
 }
 
 fn target_dir() -> PathBuf {
@@ -57,23 +91,29 @@ fn target_dir() -> PathBuf {
 }
 
 /// Returns the folder of the libraries and programs that [`cargo`] builds in release mode.
-pub(crate) fn folder() -> PathBuf {
-    target_dir().join("release")
+pub(crate) fn folder(machine: &Machine) -> PathBuf {
+    if is_here(machine) {
+        target_dir().join("release")
+    } else {
+        target_dir().join(machine.triple).join("release")
+    }
 }
 
 /// Makes the libraries without code, and returns the path of a program that links against them.
-fn linker(run: &Run) -> Result<PathBuf> {
-    let folder = target_dir().join(format!("glibc-{}.{}", GLIBC.0, GLIBC.1));
+fn linker(run: &Run, machine: &Machine) -> Result<PathBuf> {
+    let folder = target_dir().join(format!("glibc-{}.{}-{}", GLIBC.0, GLIBC.1, machine.name));
     let program = folder.join("cc");
     if program.exists() {
         return Ok(program);
     }
     let at = |path: &Path| path.display().to_string();
+    // What an interrupted run has left would be in the way.
+    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", at(&folder)))?;
     // zig makes the libraries when it links a program, in its cache.
     let (cache, source) = (folder.join("cache"), folder.join("empty.c"));
     write(&source, "int main(void) { return 0; }\n")?;
-    let target = format!("{}-linux-gnu.{}.{}", MACHINE.0, GLIBC.0, GLIBC.1);
+    let target = format!("{}-linux-gnu.{}.{}", machine.name, GLIBC.0, GLIBC.1);
     let python = python().ok_or("no zig")?;
     let zig = Cmd::new(python).words("-m ziglang cc -pie -fPIE -target").arg(target).arg(&source).arg("-o");
     let zig = zig.arg(folder.join("empty")).args(LIBRARIES.map(|(name, _)| format!("-l{name}")));
@@ -87,7 +127,7 @@ fn linker(run: &Run) -> Result<PathBuf> {
     take("Scrt1.o", "Scrt1.o")?;
     take("libc.so.6", "libc.so.6")?;
     take("libc_nonshared.a", "libc_nonshared.a")?;
-    take("libld.so.2", MACHINE.1).or_else(|_| take("libld.so.1", MACHINE.1))?;
+    take("libld.so.2", machine.loader).or_else(|_| take("libld.so.1", machine.loader))?;
     for (name, version) in LIBRARIES {
         let file = format!("lib{name}.so.{version}");
         take(&file, &file)?;
@@ -95,12 +135,16 @@ fn linker(run: &Run) -> Result<PathBuf> {
     }
     write(
         &folder.join("libc.so"),
-        &format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {} ) )\n", MACHINE.1),
+        &format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {} ) )\n", machine.loader),
     )?;
     let _ = fs::remove_dir_all(&cache);
     // The compiler's own library is that of this machine, and may need newer symbols than those of the old C library. The
     // program is written last, because it says that everything else is there.
-    let text = format!("#!/bin/sh\nexec cc -B'{0}' -L'{0}' \"$@\" -Wl,--allow-shlib-undefined\n", at(&folder));
+    let text = format!(
+        "#!/bin/sh\nexec {1} -B'{0}' -L'{0}' \"$@\" -Wl,--allow-shlib-undefined\n",
+        at(&folder),
+        machine.compiler
+    );
     let new = folder.join("cc.new");
     write(&new, &text)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", at(&new)))?;
@@ -127,6 +171,10 @@ pub(crate) fn check(run: &Run, file: &Path) -> Result<()> {
 fn needed(table: &str) -> Vec<(u32, u32)> {
     let names = table.split("Name: GLIBC_").skip(1).filter_map(|rest| rest.split_whitespace().next());
     let versions = names.filter_map(|version| {
+        // Packed relocations need glibc 2.36.
+        if version == "ABI_DT_RELR" {
+            return Some((2, 36));
+        }
         let mut parts = version.split('.').map(str::parse::<u32>);
         Some((parts.next()?.ok()?, parts.next()?.ok()?))
     });
@@ -143,8 +191,10 @@ mod tests {
   0x0020:   Name: GLIBC_2.9  Flags: none  Version: 4
   0x0030:   Name: GLIBC_2.17  Flags: none  Version: 3
   0x0040:   Name: GLIBC_2.2.5  Flags: none  Version: 2
-  0x0050:   Name: GLIBC_ABI_DT_RELR  Flags: none  Version: 5\n";
+";
         assert_eq!(needed(table).into_iter().max(), Some((2, 17)));
+        let packed = format!("{table}  0x0050:   Name: GLIBC_ABI_DT_RELR  Flags: none  Version: 5\n");
+        assert_eq!(needed(&packed).into_iter().max(), Some((2, 36)));
         assert_eq!(needed(""), []);
     }
 }

@@ -245,11 +245,18 @@ pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
     wheel_in(folder)
 }
 
-/// Returns the path of the wheel in a folder.
+/// Adds to `folder` a wheel of the package with the libraries in the folder `built`, for their architecture.
+pub(crate) fn pack_built(run: &Run, folder: &Path, built: &Path) -> Result<()> {
+    let python = paths::python().ok_or("no Python environment")?;
+    let build = Cmd::new(python).arg("bindings/python/build.py").arg("--wheel").arg(folder);
+    run.cmd(build.arg("--libraries").arg(built))
+}
+
+/// Returns the path of the wheel for this machine in a folder.
 pub(crate) fn wheel_in(folder: &Path) -> Result<PathBuf> {
     let files = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let wheel =
-        files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
+    let end = format!("_{}.whl", std::env::consts::ARCH);
+    let wheel = files.flatten().map(|entry| entry.path()).find(|path| path.to_string_lossy().ends_with(&end));
     Ok(wheel.ok_or_else(|| format!("no wheel in {}", folder.display()))?)
 }
 

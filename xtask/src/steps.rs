@@ -11,7 +11,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, dist, examples, paths, planted, python, python_tests, small, system_rust, targets, tidy,
+    board, codegen, dist, examples, paths, planted, portable, python, python_tests, small, system_rust,
+    targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -353,6 +354,12 @@ pub(crate) fn dist() -> Vec<Step> {
         Step::new("python wheel", dist::wheel)
             .needs("bindings/python/pyproject.toml")
             .skip_if(python::unavailable),
+        Step::new("python wheel for aarch64", dist::board_wheel)
+            .uses(&["python wheel"])
+            .skip_if(|| cfg!(target_arch = "aarch64").then(|| "this machine is one".into()))
+            .skip_if(python::unavailable)
+            .skip_if(board::not_built)
+            .skip_if(portable::unavailable),
     ];
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| dist::test_wheel(run, version))

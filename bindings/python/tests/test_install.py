@@ -117,6 +117,11 @@ def test_the_tag_says_what_the_libraries_need(wheel, files, tmp_path):
             if version.startswith("GLIBC_"):
                 found.append(tuple(int(part) for part in version[6:].split("."))[:2])
     assert max(found) == newest or (max(found) < newest == (2, 17))
+    other = tmp_path / "other.so"
+    other.write_bytes(files[name][:18] + (0xB7 if files[name][18] == 0x3E else 0x3E).to_bytes(2, "little") + files[name][20:])
+    assert {build.machine_of(library), build.machine_of(other)} == {"x86_64", "aarch64"}
+    with pytest.raises(ValueError, match="libraries for aarch64 and x86_64 cannot be in one wheel"):
+        build.wheel_tag([library, other])
     with pytest.raises(ValueError, match="no ELF file"):
         build.needed_versions(ROOT / "README.md")
 
