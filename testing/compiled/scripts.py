@@ -191,6 +191,33 @@ def scheduled():
     of("scheduled_factor", "sum", factored)
 
 
+# Scripts by hand, whose statements Python and apache-tvm evaluate: body of the loop over i, input type, output type.
+BY_HAND = {
+    "python_division": ("B[i] = A[i] * T.float32(1 / 4) + 1 / 2", "float32", "float32"),
+    "python_comparison": ("B[i] = T.if_then_else(3 / 2 > 1, A[i], 0)", "float32", "float32"),
+    "python_large": ("B[i] = A[i] + (1 << 33) + 100000 * 100000", "int64", "int64"),
+    "python_floor": ("B[i] = A[i] + -7 // 2 + -7 % 3 + ~5 - -(3)", "int32", "int32"),
+    "wider_integer": ("B[i] = T.Cast(\"int32\", A[i] * T.int64(1000000000) // T.int64(1000))", "int32", "int32"),
+    "wider_float": ("B[i] = T.Cast(\"float32\", (A[i] + T.float64(1e9)) - T.float64(1e9))", "float32", "float32"),
+    "half": ("B[i] = T.Cast(\"float32\", A[i] * 20000.0 * 0.001)", "float16", "float32"),
+    "byte": ("B[i] = T.if_then_else(A[i] * 100 > 300, 1, 0)", "int8", "int32"),
+    "unsigned_byte": ("B[i] = T.if_then_else(A[i] - 4 < 0, 1, 0)", "uint8", "int32"),
+    "halves_to_even": ("B[i] = T.round(A[i] * 0.0 + T.Cast(\"float32\", i) + 0.5 - 4.0)", "float32", "float32"),
+    "bits_of_conditions": ("B[i] = T.if_then_else((A[i] > 1) & (A[i] < 3) | (A[i] == 0), 1, 2)", "int32", "int32"),
+}
+
+
+def by_hand(name):
+    body, taken, given = BY_HAND[name]
+    return f"""# from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def {name}(A: T.Buffer((8,), "{taken}"), B: T.Buffer((8,), "{given}")):
+    for i in range(8):
+        {body}
+"""
+
+
 def arrays(name, func, inputs):
     """Returns arrays for all parameters: inputs with small numbers that suit all functions, and empty outputs."""
     random, made = np.random.default_rng(len(name)), []
@@ -202,7 +229,7 @@ def arrays(name, func, inputs):
             made.append(np.zeros(shape, dtype))
         elif dtype == "bool":
             made.append(random.integers(0, 2, shape).astype(bool))
-        elif dtype.startswith("int"):
+        elif "int" in dtype:
             # Also indices and divisors.
             made.append(random.integers(1, 4, shape).astype(dtype))
         else:
@@ -232,13 +259,18 @@ def write(folder):
     scheduled()
     for old in folder.glob("*.py"):
         old.unlink()
+    sources = {name: by_hand(name) for name in BY_HAND}
+    for name, source in sources.items():
+        import tvm
+
+        FUNCTIONS[name] = (tvm.script.from_source(source), 1)
     for name, (func, inputs) in FUNCTIONS.items():
         given = arrays(name, func, inputs)
         results = call(compiled(func, name), given)
         saved = {f"in{place}": array for place, array in enumerate(given[:inputs])}
         saved |= {f"out{place}": array for place, array in enumerate(results[inputs:])}
         np.savez(folder / f"{name}.npz", **saved)
-        (folder / f"{name}.py").write_text(func.script() + "\n", encoding="utf-8")
+        (folder / f"{name}.py").write_text(sources.get(name, func.script() + "\n"), encoding="utf-8")
 
 
 def read(folder):

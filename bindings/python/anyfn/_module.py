@@ -257,6 +257,7 @@ class Module(_Base):
             # The module is implemented by a C++ class of another library.
             functions = []
         types = [key.rpartition(".")[2] for key in _types_of(self)]
+        types = [name for name in types if types.count(name) == 1]
         return sorted({*object.__dir__(self), *filter(str.isidentifier, [*functions, *types])})
 
     def __repr__(self) -> str:

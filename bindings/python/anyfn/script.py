@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import numbers
 import sys
 import textwrap
 import tokenize
@@ -78,10 +80,21 @@ def _decorated(item: Any, frame: FrameType) -> Any:
 
 def _parsed(item: Any, frame: FrameType) -> Union[PrimFunc, IRModule]:
     try:
-        source = textwrap.dedent(inspect.getsource(item))
+        source = textwrap.dedent(_class_source(item, frame) if inspect.isclass(item) else inspect.getsource(item))
     except (OSError, TypeError) as error:
         raise TypeError(f"cannot read the source of {item!r}; pass it to tir.parse as a string: {error}") from None
     return _tir.parse(source, _constants(source, item, frame))
+
+
+def _class_source(cls: type, frame: FrameType) -> str:
+    """Returns the source of a class that is being decorated in ``frame``; a file may define several of one name."""
+    lines, _ = inspect.findsource(frame)
+    for node in ast.walk(ast.parse("".join(lines))):
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            first = min(part.lineno for part in (node, *node.decorator_list))
+            if first <= frame.f_lineno <= (node.end_lineno or first):
+                return "".join(lines[first - 1 : node.end_lineno])
+    return inspect.getsource(cls)
 
 
 def _constants(source: str, item: Any, frame: FrameType) -> dict[str, Union[int, float, bool, str]]:
@@ -91,7 +104,17 @@ def _constants(source: str, item: Any, frame: FrameType) -> dict[str, Union[int,
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     words = {token.string for token in tokens if token.type == tokenize.NAME}
     found = {name: known[name] for name in words & known.keys()}
-    return {name: value for name, value in found.items() if isinstance(value, (int, float, str))}
+    constants: dict[str, Union[int, float, bool, str]] = {}
+    for name, value in found.items():
+        if isinstance(value, (bool, str)):
+            constants[name] = value
+        elif isinstance(value, numbers.Integral):
+            # Larger numbers cannot be part of a function.
+            if -(2**63) <= int(value) < 2**63:
+                constants[name] = int(value)
+        elif isinstance(value, numbers.Real):
+            constants[name] = float(value)
+    return constants
 
 
 tir = _TensorIR()

@@ -10,6 +10,7 @@ use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, make, node, words};
 
 use crate::lexer::{Piece, Token};
+use crate::number::Number;
 use crate::scope::{Named, Scope, Script};
 use crate::source::{Source, nearest};
 
@@ -254,7 +255,10 @@ impl<'a> Parser<'a> {
             let at = self.start();
             self.at += 1;
             let right = self.deeper(|p| p.binary(op.precedence() + 1))?;
-            left = self.located(at, node::binary(op, left, right))?;
+            left = match self.script {
+                Some(_) => self.script_binary(op, left, right, at)?,
+                None => self.located(at, node::binary(op, left, right))?,
+            };
             if op.is_comparison() && operator(self.next()).is_some_and(BinaryOp::is_comparison) {
                 return self.fail(
                     "SyntaxError",
@@ -276,10 +280,16 @@ impl<'a> Parser<'a> {
                 true => self.deeper(|p| p.unary(1))?,
                 false => self.deeper(|p| p.binary(BinaryOp::Eq.precedence()))?,
             };
+            if let Some(number) = self.number(&value) {
+                return self.untyped(Number::Bool(!number.is_true()), at);
+            }
             return self.located(at, node::not(value));
         }
         if self.eat("~") {
             let value = self.deeper(|p| p.unary(BinaryOp::Mul.precedence()))?;
+            if let Some(Number::Int(number)) = self.number(&value) {
+                return self.untyped(Number::Int(!number), at);
+            }
             return self.located(at, ops::not(value));
         }
         if self.is_sign(0, "-") {
@@ -288,6 +298,9 @@ impl<'a> Parser<'a> {
                 return self.literal(at, &format!("-{text}"));
             }
             let value = self.deeper(|p| p.unary(BinaryOp::Mul.precedence()))?;
+            if let Some(number) = self.number(&value) {
+                return self.untyped(number.negated(), at);
+            }
             let zero =
                 if value.dtype.is_float() { ops::float(-0.0, value.dtype) } else { ops::int(0, value.dtype) };
             return self.located(at, node::binary(BinaryOp::Sub, self.located(at, zero)?, value));
@@ -301,6 +314,13 @@ impl<'a> Parser<'a> {
     fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
         let is_int = matches!(self.next(), Token::Int(_));
         self.at += 1;
+        if self.script.is_some() {
+            let number = match text.parse::<i128>() {
+                Ok(value) if is_int => Number::Int(value),
+                _ => Number::Float(text.parse::<f64>().unwrap_or(f64::NAN)),
+            };
+            return self.untyped(number, at);
+        }
         if !is_int {
             let value = text.parse::<f64>().unwrap_or(f64::NAN);
             return self.located(at, ops::float(value, DType::FLOAT32));
@@ -332,7 +352,7 @@ impl<'a> Parser<'a> {
             Token::Name("True" | "False") => {
                 let value = self.is_name(0, "True");
                 self.at += 1;
-                Ok(ops::bool(value))
+                if self.script.is_some() { self.untyped(Number::Bool(value), at) } else { Ok(ops::bool(value)) }
             }
             Token::Name(name) if !KEYWORDS.contains(&name) => self.named(name, at),
             _ => self.expected("an expression"),
@@ -344,6 +364,12 @@ impl<'a> Parser<'a> {
         self.at += 1;
         if self.is_script(name) && self.is_sign(0, ".") {
             return self.script_expr(at);
+        }
+        if self.is_sign(0, "(") && self.script.is_some() {
+            let text = format!(
+                "`{name}(..)` of TVMScript is not supported; functions of the tensor IR begin with `T.`"
+            );
+            return self.fail("NotImplementedError", at, &text);
         }
         if self.is_sign(0, "(") {
             return self.function(name, at);
@@ -373,10 +399,11 @@ impl<'a> Parser<'a> {
                 at,
                 &format!("`{name}` is a buffer, not a value; specify an element, as in `{name}[i]`"),
             ),
-            None if self.constant(name).is_some() => {
-                self.constant(name).map_or_else(|| self.unknown(name, at), Ok)
-            }
-            None if self.defining && self.script.is_some() => Ok(self.declared_extent(name)),
+            None if self.script.is_some() => match self.constant(name, at) {
+                Some(constant) => constant,
+                None if self.defining && self.is_declared(name) => Ok(self.declared_extent(name)),
+                None => self.unknown(name, at),
+            },
             None if self.defining => Ok(self.new_extent(name, DType::INT32).into_parent()),
             None => self.unknown(name, at),
         }
@@ -589,10 +616,10 @@ impl<'a> Parser<'a> {
         }
         let value = match self.ahead(minus) {
             Token::Int(digits) if dtype.is_float() => {
-                format!("{sign}{digits}").parse::<f64>().ok().map(Number::Float)
+                format!("{sign}{digits}").parse::<f64>().ok().map(Literal::Float)
             }
-            Token::Float(digits) => format!("{sign}{digits}").parse::<f64>().ok().map(Number::Float),
-            Token::Text(text) if dtype.is_float() => text.parse::<f64>().ok().map(Number::Float),
+            Token::Float(digits) => format!("{sign}{digits}").parse::<f64>().ok().map(Literal::Float),
+            Token::Text(text) if dtype.is_float() => text.parse::<f64>().ok().map(Literal::Float),
             Token::Text(_) => None,
             Token::Int(digits) => {
                 let text = format!("{sign}{digits}");
@@ -602,7 +629,7 @@ impl<'a> Parser<'a> {
                     .ok()
                     .filter(|value| !is_unsigned_64 || *value >= 0)
                     .or_else(bits)
-                    .map(Number::Int)
+                    .map(Literal::Int)
             }
             _ => {
                 let value = self.expr()?;
@@ -611,8 +638,8 @@ impl<'a> Parser<'a> {
             }
         };
         let result = match value {
-            Some(Number::Int(value)) => ops::int(value, dtype),
-            Some(Number::Float(value)) => ops::float(value, dtype),
+            Some(Literal::Int(value)) => ops::int(value, dtype),
+            Some(Literal::Float(value)) => ops::float(value, dtype),
             None => return self.fail("ValueError", at, &format!("this is not a value of {dtype}")),
         };
         self.at += minus + 2;
@@ -733,7 +760,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-enum Number {
+enum Literal {
     Int(i64),
     Float(f64),
 }

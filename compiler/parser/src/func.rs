@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use anyfn::{Any, Map, Ref, Result, String as Str};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::expr::Var;
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::{self, HANDLE};
 
 use crate::expr::Parser;
 use crate::lexer::{Token, pieces};
-use crate::scope::{Named, Scope};
+use crate::scope::{Constant, Named, Scope};
 use crate::source::Source;
 
 /// Maximum size of the source in bytes.
@@ -41,7 +41,7 @@ pub(crate) fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<I
 
 impl Program {
     /// Parses the whole source as a function or a module. `names` are constants that TVMScript may use.
-    pub(crate) fn read(text: &str, names: HashMap<String, Expr>) -> Result<Program> {
+    pub(crate) fn read(text: &str, names: HashMap<String, Constant>) -> Result<Program> {
         let source = Source { text };
         if text.len() > LARGEST {
             return Err(source.error("ValueError", 0, &format!("the source is larger than {LARGEST} bytes")));

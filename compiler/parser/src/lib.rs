@@ -16,6 +16,7 @@ extern crate anyfn_core as _;
 mod expr;
 mod func;
 mod lexer;
+mod number;
 mod scope;
 mod source;
 mod stmt;
@@ -24,30 +25,24 @@ mod value;
 
 use std::collections::HashMap;
 
-use anyfn::{DType, Map, ObjectRef, Ref, Result, bail};
-use anyfn_ir::expr::Expr;
+use anyfn::{Map, ObjectRef, Ref, Result, bail};
 use anyfn_ir::func::{IRModule, PrimFunc};
-use anyfn_ir::ops;
-
 use func::Program;
+use number::Number;
+use scope::Constant;
 
-fn constant(name: &str, value: &anyfn::Any) -> Result<Expr> {
-    match value.type_key() {
-        "bool" => Ok(ops::bool(value.get::<bool>()?)),
-        "int" => {
-            let value = value.get::<i64>()?;
-            ops::int(value, if i32::try_from(value).is_ok() { DType::INT32 } else { DType::INT64 })
-        }
-        "float" => ops::float(value.get::<f64>()?, DType::FLOAT32),
-        _ => match value.get::<&str>() {
-            Ok(text) => Ok(ops::string(text)),
-            Err(_) => bail!(
-                "TypeError",
-                "expected a number, a bool or a string as value of `{name}`, got {}",
-                value.type_key()
-            ),
+fn constant(name: &str, value: &anyfn::Any) -> Result<Constant> {
+    Ok(match value.type_key() {
+        "bool" => Constant::Number(Number::Bool(value.get::<bool>()?)),
+        "int" => Constant::Number(Number::Int(value.get::<i64>()?.into())),
+        "float" => Constant::Number(Number::Float(value.get::<f64>()?)),
+        other => match value.get::<&str>() {
+            Ok(text) => Constant::Text(text.to_owned()),
+            Err(_) => {
+                bail!("TypeError", "expected a number, a bool or a string as value of `{name}`, got {other}")
+            }
         },
-    }
+    })
 }
 
 /// Parses source, in our syntax or TVMScript, into a function or a module.

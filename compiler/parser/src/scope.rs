@@ -6,6 +6,8 @@ use anyfn::{DType, Ref};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Range, Var};
 
+use crate::number::Number;
+
 #[derive(Clone)]
 pub(crate) enum Named {
     Var(Ref<Var>),
@@ -54,6 +56,12 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// Constant that the caller of the parser defines.
+pub(crate) enum Constant {
+    Number(Number),
+    Text(String),
+}
+
 /// Names and facts that a parser needs for TVMScript.
 pub(crate) struct Script<'a> {
     /// Name under which the module of the tensor IR is imported, usually `T`.
@@ -63,7 +71,12 @@ pub(crate) struct Script<'a> {
     /// Variables of type `int64` that the source declares before its functions, such as `n = TypeVar("n")`.
     pub(crate) sizes: Vec<&'a str>,
     /// Constants that the caller of the parser defines: numbers, and strings that name data types.
-    pub(crate) names: HashMap<String, Expr>,
+    pub(crate) names: HashMap<String, Constant>,
+    /// Numbers of Python, by the addresses of the constants that the parser has made for them. The constants are kept, so
+    /// that no address is used again.
+    pub(crate) numbers: HashMap<usize, (Expr, Number)>,
+    /// True if the source writes `T.block`, as early versions of Apache TVM did.
+    pub(crate) is_old: bool,
     /// Data types of the variables that the current function declares, such as `n = T.int64()`.
     pub(crate) declared: HashMap<&'a str, DType>,
     /// Parameters of type `T.handle` whose buffers `T.match_buffer` has declared.

@@ -321,6 +321,14 @@ impl<'a> Parser<'a> {
 
     /// Converts a constant to the data type of its context. Returns any other expression unchanged.
     pub(crate) fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
+        if self.script.is_some() {
+            // Apache TVM converts the value, whatever it is.
+            let converted = match self.number(&value) {
+                Some(number) => number.typed(dtype),
+                None => ops::cast(value, dtype),
+            };
+            return self.located(at, converted);
+        }
         if value.dtype == dtype || !matches!(ExprKind::of(&value), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
         {
             return Ok(value);
@@ -404,7 +412,10 @@ impl<'a> Parser<'a> {
         let mut value = self.expr()?;
         self.newline()?;
         if let Some(op) = op {
-            value = self.located(value_at, node::binary(op, target.clone(), value))?;
+            value = match self.script {
+                Some(_) => self.script_binary(op, target.clone(), value, value_at)?,
+                None => self.located(value_at, node::binary(op, target.clone(), value))?,
+            };
         }
         let value = self.adopted(value, target.dtype, value_at)?;
         self.located(at, make::store(&load.buffer, value, load.indices.clone()))

@@ -181,6 +181,67 @@ def f(A: T.Buffer((4, 8), "float32")):
     assert_eq!(ours(&printer::tvmscript(&node).unwrap()), expected);
 }
 
+/// Returns the message of the error for a function with the given body, whose parameter `A` is a buffer.
+fn refused(params: &str, body: &str) -> String {
+    let script = format!("@T.prim_func\ndef f({params}):\n    {body}\n");
+    match parse(&script) {
+        Ok(node) => panic!("{}", printer::text(&node)),
+        Err(error) => error.message().lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+#[test]
+fn what_would_mean_something_else_is_refused() {
+    let a = "A: T.Buffer((8,), \"int32\")";
+    let message = refused(a, "A[0] = A[1] / 2");
+    assert!(message.contains("`/` of integers is not defined in TVMScript"), "{message}");
+    let message = refused("A: T.Buffer((SIZE,), \"int32\")", "A[0] = 1");
+    assert!(message.ends_with("`SIZE` is not defined here"), "{message}");
+    for text in ["n + 1", "", "for", "\\x6e"] {
+        let message = refused(&format!("A: T.Buffer((\"{text}\",), \"int32\")"), "A[0] = 1");
+        assert!(message.contains("expected the name of a variable"), "{message}");
+    }
+    for params in ["a: T.handle, a: T.handle", "n: T.int32, n: T.int32"] {
+        assert!(refused(params, "T.evaluate(0)").contains("duplicate parameter"));
+    }
+    assert!(refused(a, "A = 5").contains("`A` is a buffer; specify an element"));
+    assert!(refused(a, "n = T.int32() + 5").contains("expected the end of the line"));
+    assert!(
+        refused(a, "for i in parallel(8):\n        A[i] = 1")
+            .contains("expected `range` or a loop of TVMScript")
+    );
+    assert!(refused(a, "A[0] = select(A[1] > 0, 1, 2)").contains("`select(..)` of TVMScript is not supported"));
+    assert!(
+        refused(a, "for i in T.serial(8, thread=\"threadIdx.x\"):\n        A[i] = 1")
+            .contains("takes no thread axis")
+    );
+    let block = "with T.sblock(\"b\"):\n        T.where(A[0] > 0)\n        T.where(A[1] > 0)\n        A[0] = 1";
+    assert!(refused(a, block).contains("duplicate `T.where`"));
+    // The text is longer in the source than its value.
+    assert!(
+        refused("A: T.Buffer((\"\\né\",), \"int32\")", "A[0] = 1").contains("expected the name of a variable")
+    );
+}
+
+#[test]
+fn a_private_function_says_so() {
+    let script = |options: &str| {
+        ours(&format!("@T.prim_func({options})\ndef f(A: T.Buffer((8,), \"int32\")):\n    A[0] = 1\n"))
+    };
+    assert!(script("private=True").contains("global_symbol"));
+    assert!(!script("private=False").contains("global_symbol"));
+    let one = "@T.prim_func\ndef f(A: T.Buffer((1,), \"int32\")):\n    A = 5\n";
+    assert!(ours(one).ends_with("A[0] = 5"));
+}
+
+/// Tests that the time is linear in the number of blocks.
+#[test]
+fn many_blocks_are_read() {
+    let block = "    with T.sblock(\"b\"):\n        T.reads()\n        T.writes(A[0])\n        A[0] = 1\n";
+    let script = format!("@T.prim_func\ndef f(A: T.Buffer((8,), \"int32\")):\n{}", block.repeat(4000));
+    assert_eq!(ours(&script).matches("with block").count(), 4000);
+}
+
 #[test]
 fn changed_scripts_do_no_harm() {
     let words = [

@@ -114,17 +114,18 @@ impl Loader for LibraryLoader {
     }
 
     fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()> {
-        types::note(type_index);
+        // A library may add methods and attributes to the types of others.
         constructing::part_of_type(type_index, || is_same().then_some(true), add)
+            .inspect(|()| types::note(type_index, false))
     }
 
     fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()> {
-        types::note(type_index);
-        constructing::field(type_index, new, add)
+        constructing::field(type_index, new, add).inspect(|()| types::note(type_index, true))
     }
 
     fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()> {
-        types::note(type_index);
+        // A library that is mapped again registers the metadata of its types again, which is then an error without effect.
+        types::note(type_index, true);
         constructing::whole_type(type_index, new, set)
     }
 

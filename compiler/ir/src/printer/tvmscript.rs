@@ -639,8 +639,16 @@ impl Printer {
                 let own = op.precedence();
                 let brackets = own < strength;
                 self.put(if brackets { "(" } else { "" });
-                // Comparisons are not chained.
-                self.t_expr(&node.a, own + u8::from(op.is_comparison()));
+                match (ExprKind::of(&node.a), ExprKind::of(&node.b)) {
+                    // Python would compute the operation of two plain numbers.
+                    (ExprKind::IntImm(a), ExprKind::IntImm(b))
+                        if a.dtype == DType::INT32 && b.dtype == DType::INT32 =>
+                    {
+                        let _ = write!(self.out, "T.int32({})", a.value);
+                    }
+                    // Comparisons are not chained.
+                    _ => self.t_expr(&node.a, own + u8::from(op.is_comparison())),
+                }
                 let _ = write!(self.out, " {} ", op.text());
                 self.t_expr(&node.b, own + 1);
                 self.put(if brackets { ")" } else { "" });
@@ -689,7 +697,8 @@ impl Printer {
         let op: &str = &node.op;
         // `T` has no functions of these names.
         let arity = match op {
-            "expm1" => None,
+            // `T.expm1` does not exist, and `T.round` rounds halves to even.
+            "expm1" | "round" => None,
             _ => ops::math_arity(op),
         };
         let args: Vec<ObjectRef> = node.args.iter().collect();

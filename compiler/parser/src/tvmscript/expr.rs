@@ -9,6 +9,7 @@ use anyfn_ir::{ExprKind, make, node, packed};
 
 use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
+use crate::number::{Number, matched};
 use crate::scope::Named;
 
 /// Binary operations that TVMScript writes as functions.
@@ -83,6 +84,37 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
+    /// Applies an operator as Python and Apache TVM do. Numbers of Python are computed. Otherwise the operands are converted
+    /// to one data type, which in a comparison is that of the operand that is no number of Python.
+    pub(crate) fn script_binary(&mut self, op: BinaryOp, a: Expr, b: Expr, at: usize) -> Result<Expr> {
+        let is_int = |value: &Expr| value.dtype.is_integer() || value.dtype.is_bool();
+        let (a, b) = match (self.number(&a), self.number(&b)) {
+            (Some(a), Some(b)) => {
+                let number = self.located(at, Number::fold(op, a, b))?;
+                return self.untyped(number, at);
+            }
+            (Some(number), None) if op.is_comparison() && (is_int(&a) || !is_int(&b)) => {
+                (self.located(at, number.typed(b.dtype.element()))?, b)
+            }
+            (None, Some(number)) if op.is_comparison() && (is_int(&b) || !is_int(&a)) => {
+                let number = self.located(at, number.typed(a.dtype.element()))?;
+                (a, number)
+            }
+            _ => self.located(at, matched(a, b))?,
+        };
+        if op == BinaryOp::Div && is_int(&a) {
+            let text = "`/` of integers is not defined in TVMScript; write `//`, or `T.truncdiv(a, b)` to round towards zero";
+            return self.fail("TypeError", at, text);
+        }
+        let op = match op {
+            BinaryOp::BitAnd if a.dtype.is_bool() => BinaryOp::And,
+            BinaryOp::BitOr if a.dtype.is_bool() => BinaryOp::Or,
+            BinaryOp::BitXor if a.dtype.is_bool() => BinaryOp::Ne,
+            op => op,
+        };
+        self.located(at, node::binary(op, a, b))
+    }
+
     /// Parses a member of the module of the tensor IR, after the name of the module.
     pub(crate) fn script_expr(&mut self, at: usize) -> Result<Expr> {
         self.at += 1;
@@ -113,7 +145,7 @@ impl<'a> Parser<'a> {
             }
             "Select" | "if_then_else" => {
                 let [condition, a, b] = self.args(member, at)?;
-                let (a, b) = self.located(at, ops::unify(a, b))?;
+                let (a, b) = self.located(at, matched(a, b).and_then(|(a, b)| ops::unify(a, b)))?;
                 self.located(at, node::select(condition, a, b))
             }
             "Ramp" | "ramp" => {
@@ -160,6 +192,7 @@ impl<'a> Parser<'a> {
             "likely" => self.args(member, at).map(|[value]| value),
             "ceildiv" => {
                 let [a, b] = self.args(member, at)?;
+                let (a, b) = self.located(at, matched(a, b))?;
                 let sum = self.located(
                     at,
                     ops::add(a, b.clone()).and_then(|sum| ops::sub(sum, ops::number(1, b.dtype)?)),
@@ -187,6 +220,7 @@ impl<'a> Parser<'a> {
     fn script_math(&mut self, member: &'a str, at: usize) -> Result<Expr> {
         if let Some((_, op)) = BINARY.iter().find(|(name, _)| *name == member) {
             let [a, b] = self.args(member, at)?;
+            let (a, b) = self.located(at, matched(a, b))?;
             // The remainder of floating-point numbers is a function.
             return self.located(
                 at,
@@ -199,11 +233,13 @@ impl<'a> Parser<'a> {
         match ops::math_arity(member) {
             Some(1) => {
                 let [value] = self.args(member, at)?;
-                self.located(at, ops::math(member, [value]))
+                // Apache TVM rounds halves to even.
+                let name = if member == "round" { "nearbyint" } else { member };
+                self.located(at, ops::math(name, [value]))
             }
             Some(_) => {
                 let [a, b] = self.args(member, at)?;
-                let (a, b) = self.located(at, ops::unify(a, b))?;
+                let (a, b) = self.located(at, matched(a, b).and_then(|(a, b)| ops::unify(a, b)))?;
                 self.located(at, ops::math(member, [a, b]))
             }
             None => self.unsupported(member, at),
@@ -212,11 +248,15 @@ impl<'a> Parser<'a> {
 
     /// Parses a constant or a conversion, as in `T.float32(0.0)`, after the opening bracket.
     fn script_constant(&mut self, dtype: DType, at: usize) -> Result<Expr> {
-        let value = self.converted(dtype, at)?;
-        match ExprKind::of(&value) {
-            // `T.bool(True)` is a constant.
-            ExprKind::Cast(cast) if cast.value.dtype == dtype => Ok(cast.value.clone()),
-            _ => Ok(value),
+        if matches!(self.next(), Token::Text(_)) {
+            return self.converted(dtype, at);
+        }
+        let value = self.expr()?;
+        self.expect(")", "after the value")?;
+        match self.number(&value) {
+            Some(number) => self.located(at, number.typed(dtype)),
+            None if value.dtype == dtype => Ok(value),
+            None => self.located(at, node::cast(value, dtype)),
         }
     }
 

@@ -13,7 +13,7 @@ use anyfn_ir::printer::is_dtype_name;
 use crate::expr::Parser;
 use crate::func::{Functions, Program, module};
 use crate::lexer::Token;
-use crate::scope::{Named, Scope, Script};
+use crate::scope::{Constant, Named, Scope, Script};
 use crate::stmt::OpenBlock;
 
 /// Attributes of Apache TVM that have another name here.
@@ -21,12 +21,14 @@ const ATTRIBUTES: [(&str, &str); 2] = [("tirx.is_scheduled", "scheduled"), ("tir
 
 impl<'a> Parser<'a> {
     /// Parses imports, and functions or one class of functions.
-    pub(crate) fn script(&mut self, names: HashMap<String, Expr>) -> Result<Program> {
+    pub(crate) fn script(&mut self, names: HashMap<String, Constant>) -> Result<Program> {
         self.script = Some(Script {
             tensor: "T",
             module: "I",
             sizes: Vec::new(),
             names,
+            numbers: HashMap::new(),
+            is_old: false,
             declared: HashMap::new(),
             matched: Vec::new(),
             loops: HashMap::new(),
@@ -45,8 +47,15 @@ impl<'a> Parser<'a> {
         }
         let first = self.decorators()?;
         let is_module = first == Decorated::Module;
+        let is_old = self.pieces.windows(3).any(|pieces| {
+            let [module, dot, member] = pieces else { return false };
+            matches!(module.token, Token::Name(name) if self.is_script(name))
+                && dot.token == Token::Sign(".")
+                && member.token == Token::Name("block")
+        });
         if let Some(script) = &mut self.script {
             script.sizes = sizes;
+            script.is_old = is_old;
         }
         let mut attrs = Vec::new();
         let mut functions: Functions = Vec::new();
@@ -78,6 +87,7 @@ impl<'a> Parser<'a> {
 
     /// Parses an import. Keeps the names of the modules of the tensor IR and of the module IR.
     fn import(&mut self) -> Result<()> {
+        let of_script = self.is_name(0, "from") && self.is_name(3, "script") && self.is_sign(2, ".");
         while !matches!(self.next(), Token::Newline | Token::End) {
             if let (Token::Name(name), Some(script)) = (self.pieces[self.at].token.clone(), &mut self.script) {
                 let alias = match self.pieces.get(self.at + 1..self.at + 3) {
@@ -87,7 +97,8 @@ impl<'a> Parser<'a> {
                     },
                     _ => name,
                 };
-                let is_imported = self.at > 0 && self.pieces[self.at - 1].token != Token::Sign(".");
+                let is_imported =
+                    of_script && self.at > 0 && self.pieces[self.at - 1].token != Token::Sign(".");
                 match name {
                     "tir" | "tirx" if is_imported => script.tensor = alias,
                     "ir" if is_imported => script.module = alias,
@@ -103,19 +114,32 @@ impl<'a> Parser<'a> {
     fn decorators(&mut self) -> Result<Decorated> {
         let mut found = Decorated::Func;
         while self.eat("@") {
-            let start = self.at;
+            let (start, at) = (self.at, self.start());
+            let mut name = "";
+            while let Token::Name(part) = *self.next() {
+                name = part;
+                self.at += 1;
+                if !self.eat(".") {
+                    break;
+                }
+            }
+            found = match name {
+                "prim_func" => Decorated::Func,
+                "ir_module" => Decorated::Module,
+                _ => {
+                    let name = self.source.text[at..].lines().next().unwrap_or_default();
+                    let text = format!("expected `@T.prim_func` or `@I.ir_module`, got `@{name}`");
+                    return self.fail("NotImplementedError", at, &text);
+                }
+            };
             self.skip_line()?;
-            let has =
-                |wanted| self.pieces[start..self.at].iter().any(|piece| piece.token == Token::Name(wanted));
-            if has("ir_module") {
-                found = Decorated::Module;
-            } else if has("prim_func") && has("private") {
+            let is_private = self.pieces[start..self.at].windows(3).any(|pieces| {
+                let [key, set, value] = pieces else { return false };
+                (&key.token, &set.token, &value.token)
+                    == (&Token::Name("private"), &Token::Sign("="), &Token::Name("True"))
+            });
+            if is_private && found == Decorated::Func {
                 found = Decorated::PrivateFunc;
-            } else if !has("prim_func") {
-                self.at = start;
-                let name = self.source.text[self.start()..].lines().next().unwrap_or_default();
-                let text = format!("expected `@T.prim_func` or `@I.ir_module`, got `@{name}`");
-                return self.fail("NotImplementedError", self.start(), &text);
             }
         }
         Ok(found)
@@ -178,10 +202,15 @@ impl<'a> Parser<'a> {
         }
         self.expect("(", "after the name of the function")?;
         let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
+        let mut names: Vec<&'a str> = Vec::new();
         self.defining = true;
         let params = self.list(")", "after the parameter", |p| {
             let at = p.start();
             let name = p.word("a parameter, as in `A: T.Buffer((4, 4), \"float32\")` or `n: T.int32`")?;
+            if names.contains(&name) {
+                return p.fail("ValueError", at, &format!("duplicate parameter `{name}`"));
+            }
+            names.push(name);
             p.expect(":", "after the parameter")?;
             let (var, buffer) = p.script_param(name, at)?;
             buffers.extend(buffer.map(|buffer| (var.clone(), buffer)));
@@ -197,6 +226,9 @@ impl<'a> Parser<'a> {
         let mut attrs: Vec<(Str, Any)> = Vec::new();
         loop {
             if self.eat_member(&["func_attr"]) {
+                if !attrs.is_empty() {
+                    return self.fail("SyntaxError", self.start(), "duplicate `T.func_attr`");
+                }
                 attrs.extend(self.attribute_map()?);
                 self.expect(")", "after the attributes")?;
                 self.newline()?;
@@ -275,13 +307,20 @@ impl<'a> Parser<'a> {
         if !(self.is_sign(1, "=") && self.is_member(2) && self.is_sign(5, "(")) {
             return Ok(false);
         }
+        let at = self.start();
         let dtype = match *self.ahead(4) {
             // A declaration has no argument, or `is_size_var=True`.
             Token::Name(dtype)
                 if is_dtype_name(dtype) && (self.is_sign(6, ")") || self.is_name(6, "is_size_var")) =>
             {
-                let dtype = self.dtype_of(dtype, self.start())?;
+                let dtype = self.dtype_of(dtype, at)?;
                 self.at += 6;
+                if self.eat_name("is_size_var") {
+                    self.expect("=", "after `is_size_var`")?;
+                    if !self.eat_name("True") {
+                        return self.expected("`True`");
+                    }
+                }
                 dtype
             }
             Token::Name("var") => {
@@ -290,9 +329,14 @@ impl<'a> Parser<'a> {
             }
             _ => return Ok(false),
         };
-        self.skip_line()?;
-        if self.scope.find(name).is_none() {
-            self.new_extent(name, dtype);
+        self.expect(")", "after the declaration of a variable")?;
+        self.newline()?;
+        match self.scope.find(name) {
+            None => drop(self.new_extent(name, dtype)),
+            Some(Named::Var(var)) if var.dtype == dtype => {}
+            Some(_) => {
+                return self.fail("TypeError", at, &format!("`{name}` is already defined, with another type"));
+            }
         }
         Ok(true)
     }

@@ -9,10 +9,13 @@ mod func;
 mod stmt;
 
 use anyfn::{DType, Result};
-use anyfn_ir::expr::{Expr, StringImm};
+use anyfn_ir::expr::Expr;
+use anyfn_ir::ops;
 
 use crate::expr::Parser;
 use crate::lexer::Token;
+use crate::number::Number;
+use crate::scope::Constant;
 
 impl<'a> Parser<'a> {
     /// Returns true if the source is TVMScript: it begins with an import, a size, a class or the decorator of a function.
@@ -55,14 +58,39 @@ impl<'a> Parser<'a> {
         self.fail("NotImplementedError", at, &format!("`T.{member}` of TVMScript is not supported"))
     }
 
-    /// Returns the constant that the caller of the parser defines under a name.
-    pub(crate) fn constant(&self, name: &str) -> Option<Expr> {
-        self.script.as_ref()?.names.get(name).cloned()
+    /// Returns an expression for the constant that the caller of the parser defines under a name, if there is one.
+    pub(crate) fn constant(&mut self, name: &str, at: usize) -> Option<Result<Expr>> {
+        match self.script.as_ref()?.names.get(name)? {
+            Constant::Text(text) => Some(Ok(ops::string(text))),
+            Constant::Number(number) => {
+                let number = *number;
+                Some(self.untyped(number, at))
+            }
+        }
     }
 
     /// Returns the string that the caller of the parser defines under a name.
     pub(crate) fn constant_text(&self, name: &str) -> Option<String> {
-        Some(self.constant(name)?.cast::<StringImm>().ok()?.value.to_string())
+        match self.script.as_ref()?.names.get(name)? {
+            Constant::Text(text) => Some(text.clone()),
+            Constant::Number(_) => None,
+        }
+    }
+
+    /// Returns a constant for a number of Python, and records that it is one.
+    pub(crate) fn untyped(&mut self, number: Number, at: usize) -> Result<Expr> {
+        let constant = self.located(at, number.constant())?;
+        if let Some(script) = &mut self.script {
+            let address = constant.as_object().as_handle().addr();
+            script.numbers.insert(address, (constant.clone(), number));
+        }
+        Ok(constant)
+    }
+
+    /// Returns the number of Python for which the parser has made a constant.
+    pub(crate) fn number(&self, value: &Expr) -> Option<Number> {
+        let numbers = &self.script.as_ref()?.numbers;
+        numbers.get(&value.as_object().as_handle().addr()).map(|(_, number)| *number)
     }
 
     /// Parses a name, and returns its data type if it is `T.float32` or similar. A pair of brackets may follow.

@@ -3,8 +3,9 @@
 use anyfn::{Any, Map, Ref, Result, String as Str};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
 use anyfn_ir::expr::{Expr, IterKind, IterVar, Range, Var};
+use anyfn_ir::kind::is_int;
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
-use anyfn_ir::printer::KEYWORDS;
+use anyfn_ir::printer::{KEYWORDS, is_word};
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{ExprKind, make, node, words};
 
@@ -153,13 +154,17 @@ impl<'a> Parser<'a> {
         let extent = match self.next() {
             Token::Text(text) => {
                 let text = text.clone();
-                let piece = self.pieces[self.at].start;
-                let name = &self.source.text[piece + 1..piece + 1 + text.len()];
+                let start = self.pieces[self.at].start + 1;
                 self.at += 1;
+                let name = self.source.text.get(start..start + text.len()).filter(|name| *name == text);
+                let Some(name) = name.filter(|name| is_word(name) && !KEYWORDS.contains(name)) else {
+                    let text = "expected the name of a variable; an expression in a string is not supported";
+                    return self.fail("NotImplementedError", at, text);
+                };
                 match self.scope.find(name).cloned() {
                     Some(Named::Var(var)) => var.into_parent(),
                     None if self.defining => self.declared_extent(name),
-                    _ => return self.unknown(&text, at),
+                    _ => return self.unknown(name, at),
                 }
             }
             _ => self.expr()?,
@@ -168,6 +173,11 @@ impl<'a> Parser<'a> {
             return self.fail("TypeError", at, &format!("expected an integer but this is {}", extent.dtype));
         }
         Ok(extent)
+    }
+
+    /// Returns true if the current function or the source declares a variable, such as `n = T.int64()`.
+    pub(crate) fn is_declared(&self, name: &str) -> bool {
+        self.script.as_ref().is_some_and(|script| script.declared.contains_key(name))
     }
 
     /// Defines a variable that a shape mentions first, with the data type that the body of the function declares.
@@ -210,12 +220,7 @@ impl<'a> Parser<'a> {
     /// Parses the allocation of a buffer that belongs to the enclosing block. Versions of Apache TVM that write `T.block`
     /// call it `T.alloc_buffer`. Returns `None` for any other line.
     pub(super) fn block_alloc(&mut self) -> Result<Option<Ref<Buffer>>> {
-        let is_old = self.pieces.windows(3).any(|pieces| {
-            let [module, dot, member] = pieces else { return false };
-            matches!(module.token, Token::Name(name) if self.is_script(name))
-                && dot.token == Token::Sign(".")
-                && member.token == Token::Name("block")
-        });
+        let is_old = self.script.as_ref().is_some_and(|script| script.is_old);
         self.script_alloc(if is_old { &["alloc_buffer"] } else { &["sblock_alloc_buffer"] })
     }
 
@@ -273,6 +278,32 @@ impl<'a> Parser<'a> {
                 _ => {}
             }
         }
+        if let Some(Named::Buffer(buffer, _)) = self.scope.find(name).cloned() {
+            // A buffer of one element is a variable that can be changed.
+            let [extent] = &buffer.shape.iter().collect::<Vec<_>>()[..] else {
+                return self.fail(
+                    "TypeError",
+                    at,
+                    &format!("`{name}` is a buffer; specify an element, as in `{name}[i] = ..`"),
+                );
+            };
+            if !is_int(extent, 1) {
+                return self.fail(
+                    "TypeError",
+                    at,
+                    &format!("`{name}` is a buffer; specify an element, as in `{name}[i] = ..`"),
+                );
+            }
+            self.at += 2;
+            let value_at = self.start();
+            let value = self.expr()?;
+            let value = self.adopted(value, buffer.dtype, value_at)?;
+            self.newline()?;
+            let first = self.located(at, ops::int(0, extent.dtype))?;
+            return self
+                .located(at, make::store(&buffer, value, [first].into_iter().collect()))
+                .map(Item::Stmt);
+        }
         if matches!(self.scope.find(name), Some(Named::Var(_))) {
             let text =
                 format!("`{name}` already has a value, and a variable cannot be changed; store into a buffer");
@@ -297,7 +328,10 @@ impl<'a> Parser<'a> {
         }
         let at = self.start();
         let is_plain = self.is_name(0, "range");
-        self.at += if is_plain || !self.is_member(0) { 0 } else { 2 };
+        if !is_plain && !self.is_member(0) {
+            return self.expected("`range` or a loop of TVMScript, as in `T.grid(4, 4)`");
+        }
+        self.at += if is_plain { 0 } else { 2 };
         let form = self.word("`range` or a loop of TVMScript, as in `T.grid(4, 4)`")?;
         let mut kind = match form {
             "range" if is_plain => ForKind::Serial,
@@ -334,6 +368,9 @@ impl<'a> Parser<'a> {
             if !self.eat(",") && !self.is_sign(0, ")") {
                 return self.expected("`,` or `)` in the bounds of the loop");
             }
+        }
+        if let (true, Some((at, _))) = (form != "thread_binding", &thread) {
+            return self.fail("TypeError", *at, &format!("`T.{form}` takes no thread axis"));
         }
         if form == "thread_binding" {
             let Some((at, axis)) = thread else {
@@ -420,13 +457,18 @@ impl<'a> Parser<'a> {
 
     fn script_block(&mut self, name: &str) -> Result<Stmt> {
         let mut open = OpenBlock::new(Map::new());
+        // Properties of the block that the source has stated.
+        let mut seen: Vec<&str> = Vec::new();
         loop {
             let at = self.start();
             if let Some(buffer) = self.block_alloc()? {
                 open.parts.alloc_buffers.push(buffer);
             } else if self.script_axes(&mut open)? || self.docstring()? {
                 // The axes of the block have been added.
+            } else if let Some(member) = self.member().filter(|member| seen.contains(member)) {
+                return self.fail("SyntaxError", at, &format!("duplicate `T.{member}`"));
             } else if self.eat_member(&["where"]) {
+                seen.push("where");
                 open.predicate = self.expr()?;
                 self.expect(")", "after the condition")?;
                 self.newline()?;
@@ -435,10 +477,13 @@ impl<'a> Parser<'a> {
                     return self.fail("TypeError", at, &text);
                 }
             } else if self.eat_member(&["reads"]) {
+                seen.push("reads");
                 open.reads = Some(self.regions()?);
             } else if self.eat_member(&["writes"]) {
+                seen.push("writes");
                 open.writes = Some(self.regions()?);
             } else if self.eat_member(&["sblock_attr", "block_attr"]) {
+                seen.extend(["sblock_attr", "block_attr"]);
                 open.parts.annotations = Map::try_from_iter(self.attribute_map()?)?;
                 self.expect(")", "after the annotations")?;
                 self.newline()?;

@@ -8,9 +8,12 @@ use core::ffi::c_void;
 
 use std::sync::{Arc, Weak};
 
-use anyfn::abi::{TVMFFIByteArray, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo};
+use anyfn::abi::{
+    TVMFFIByteArray, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo, kTVMFFIDynObjectBegin,
+};
 use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 
+use crate::mapped::types::Recorded;
 use crate::mapped::{Address, Mapped, Registered, lease, types};
 use crate::object::OwnModule;
 
@@ -175,7 +178,15 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 
 impl Mapped {
     /// Adds types to those that the library has registered.
-    pub(crate) fn add_types(&self, types: Vec<i32>) {
+    pub(crate) fn add_types(&self, types: Vec<Recorded>) {
+        let others: Vec<Arc<Mapped>> =
+            lease::all().into_iter().filter(|other| other.path != self.path).collect();
+        // Built-in types have lower indices.
+        let is_foreign = |index: i32| {
+            index < kTVMFFIDynObjectBegin || others.iter().any(|other| other.types.lock().contains(&index))
+        };
+        let types = types.into_iter().filter(|(index, is_own)| *is_own || !is_foreign(*index));
+        let types: Vec<i32> = types.map(|(index, _)| index).collect();
         let mut known = self.types.lock();
         let new: Vec<i32> = types.into_iter().filter(|index| !known.contains(index)).collect();
         known.extend(new);
