@@ -1,5 +1,7 @@
 //! Tests of the errors for values of the wrong type: each message names the value.
 
+use std::sync::{Mutex, PoisonError};
+
 use anyfn::{
     Any, Args, Cell, DType, Dict, Error, List, Map, Names, Object, PackedFunc, Ref, Result, String,
     TypedPackedFunc, registry,
@@ -51,8 +53,12 @@ fn a_result_names_its_function() {
     assert_eq!(named("wrong.right", any(3)).call_to::<i64>((1,)).unwrap(), 3);
 }
 
+/// Held by tests that compare backtraces, since one of them registers the function that finds the source of functions.
+static SOURCES: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_error_for_a_result_has_details() {
+    let _sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
     let error = error(named("wrong.text", any("x")).call_to::<i64>((1,)));
     let detail = Map::<std::string::String, std::string::String>::try_from_object(error.context().unwrap());
     let pairs: Vec<(std::string::String, std::string::String)> = detail.unwrap().iter().collect();
@@ -65,6 +71,7 @@ fn the_error_for_a_result_has_details() {
 
 #[test]
 fn the_backtrace_is_the_line_that_defines_the_function() {
+    let _sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
     // Python registers this function.
     let source = |_: PackedFunc| "File \"app.py\", line 5, in g";
     registry::register("anyfn.python_source").set_body_typed(source).unwrap();
@@ -77,6 +84,7 @@ fn the_backtrace_is_the_line_that_defines_the_function() {
 
 #[test]
 fn an_argument_is_named_by_its_index() {
+    let _sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
     let function = PackedFunc::new(|args: Args<'_>| Any::new(args.get::<i64>(0)?));
     let error = error(function.call(("x",)));
     assert_eq!(error.message(), "mismatched type on argument #0: expected `int` but got `str`");
