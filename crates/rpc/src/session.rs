@@ -196,6 +196,21 @@ fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     }))
 }
 
+/// Returns a function for the parameter `progress` of transfers. Called with two numbers, as transfers do, it stores the
+/// first one, the number of bytes transferred so far. Called without arguments, it returns the stored number. Another
+/// thread can thus observe a transfer, which calls no code of a frontend for it.
+#[register("rpc.transfer_counter")]
+fn transfer_counter() -> PackedFunc {
+    let done = AtomicU64::new(0);
+    PackedFunc::new(move |args: Args<'_>| {
+        if args.is_empty() {
+            return Any::new(done.load(Ordering::Relaxed));
+        }
+        done.store(args.get::<u64>(0)?, Ordering::Relaxed);
+        Ok(Any::NONE)
+    })
+}
+
 /// Returns a time evaluator that measures a remote function at the peer, or None for a local function. The
 /// arguments are those of `anyfn.time_evaluator`, which calls this function first.
 #[register("rpc.time_evaluator", blocking)]

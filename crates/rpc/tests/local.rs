@@ -427,3 +427,18 @@ fn one_file_from_two_threads_is_whole() {
     let files = session.files().unwrap().get::<Map<String, i64>>().unwrap();
     assert_eq!((files.len(), files.at(&*digests[0]).unwrap()), (1, content.len() as i64));
 }
+
+#[test]
+fn a_counter_observes_a_transfer() {
+    let counter = || {
+        let made = registry::get("rpc.transfer_counter").unwrap().call(()).unwrap();
+        made.get::<PackedFunc>().unwrap()
+    };
+    let count = |counter: &PackedFunc| counter.call(()).unwrap().get::<u64>().unwrap();
+    let (sent, other) = (counter(), counter());
+    let bytes = anyfn::Bytes::from(&*vec![7_u8; 1 << 20]);
+    local().send_file(bytes, Some(sent.clone())).unwrap();
+    assert_eq!((count(&sent), count(&other)), (1 << 20, 0));
+    assert_eq!(sent.call(("many", 1)).unwrap_err().kind(), "TypeError");
+    assert_eq!(count(&sent), 1 << 20);
+}
