@@ -203,6 +203,7 @@ target = call("compiler.target", {"kind": "c", "options": ["-O2"]})
 assert "dense" in call("tir.text", call("compiler.lower", module, target, pipeline))
 assert "__tvm_ffi_dense" in call("compiler.source", module, target, None)
 assert list(call("compiler.notes", module, target)) == []
+call("compiler.print_progress", False)
 built = call("compiler.build", module, target, pipeline, True, None)
 left, right = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((8, 16), (16, 12)))
 out = np.empty((8, 12), "float32")

@@ -63,7 +63,9 @@ pub struct BuildOptions {
     /// True to use cached libraries and to cache new ones.
     pub use_cache: bool,
     /// Function that is called every second while the C compiler runs, with a message and the elapsed seconds.
-    /// Without such a function, a message is printed once, provided that standard error is a terminal.
+    /// Without such a function, a message is printed once, provided that standard error is a terminal, outside of
+    /// continuous integration. The environment variable `ANYFN_PROGRESS` overrides this: `0` suppresses the message, and
+    /// `1` prints it anywhere.
     pub progress: Option<PackedFunc>,
 }
 

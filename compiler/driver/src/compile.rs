@@ -1,5 +1,6 @@
 //! Runs the C compiler of a target.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Read as _, Write as _};
@@ -8,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, PackedFunc, Result, bail};
@@ -46,8 +48,36 @@ pub(crate) struct Progress<'a> {
     /// Description of the code that is compiled, for messages.
     pub(crate) what: &'a str,
     /// Function that is called every second with a message and the elapsed seconds. Without such a function, a
-    /// message is printed once, provided that standard error is a terminal.
+    /// message is printed once, if [`prints`] permits it.
     pub(crate) callback: Option<&'a PackedFunc>,
+}
+
+/// False if the frontend shows the progress of builds, so that nothing is printed here.
+static PRINTS: AtomicBool = AtomicBool::new(true);
+
+/// Permits or forbids messages on standard error about long compilations.
+pub(crate) fn set_prints(permitted: bool) {
+    PRINTS.store(permitted, Ordering::Relaxed);
+}
+
+/// Returns true if a message about a long compilation may be printed on standard error. `ANYFN_PROGRESS` decides if it is
+/// `0` or `1`. Otherwise, standard error must be a terminal, outside of continuous integration.
+pub(crate) fn prints() -> bool {
+    PRINTS.load(Ordering::Relaxed)
+        && prints_with(|name| std::env::var_os(name), || std::io::stderr().is_terminal())
+}
+
+/// Returns the decision of [`prints`] for the given environment variables. `test_progress.py` compares it with that of the
+/// Python frontend.
+fn prints_with(variable: impl Fn(&str) -> Option<OsString>, is_terminal: impl Fn() -> bool) -> bool {
+    let is_any_of = |name: &str, values: &[&str]| {
+        variable(name).is_some_and(|value| values.iter().any(|known| value == *known))
+    };
+    if is_any_of("ANYFN_PROGRESS", &["0", "1"]) {
+        return is_any_of("ANYFN_PROGRESS", &["1"]);
+    }
+    let is_ci = variable("CI").is_some() && !is_any_of("CI", &["", "0", "false"]);
+    !is_ci && !is_any_of("TERM", &["dumb"]) && is_terminal()
 }
 
 impl Compiler {
@@ -185,7 +215,7 @@ fn wait<T>(
             let text = format!("compiling {} with `{cc}`", progress.what);
             match progress.callback {
                 Some(callback) => drop(callback.call((&*text, elapsed.as_secs_f64()))?),
-                None if !is_told && std::io::stderr().is_terminal() => {
+                None if !is_told && prints() => {
                     eprint!("anyfn: {text} ..");
                     let _ = std::io::stderr().flush();
                     is_told = true;
@@ -223,4 +253,29 @@ fn find(name: &str) -> Option<(PathBuf, String)> {
 #[cold]
 pub(crate) fn io_error(path: &Path, error: &std::io::Error) -> Error {
     Error::new("OSError", &format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_printed_on_terminals_or_on_request() {
+        let check = |variables: &[(&str, &str)], is_terminal: bool| {
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+            };
+            prints_with(variable, || is_terminal)
+        };
+        assert!(check(&[], true) && !check(&[], false));
+        for (name, value) in [("CI", "true"), ("CI", "1"), ("TERM", "dumb"), ("ANYFN_PROGRESS", "0")] {
+            assert!(!check(&[(name, value)], true), "{name}={value}");
+        }
+        for (name, value) in
+            [("CI", ""), ("CI", "0"), ("CI", "false"), ("TERM", "xterm"), ("ANYFN_PROGRESS", "")]
+        {
+            assert!(check(&[(name, value)], true), "{name}={value}");
+        }
+        assert!(check(&[("ANYFN_PROGRESS", "1"), ("CI", "true"), ("TERM", "dumb")], false));
+    }
 }

@@ -53,6 +53,17 @@ fn build(
     crate::build_with(&module, &BuildOptions { target, pipeline, use_cache, progress })
 }
 
+/// Permits or forbids the message that is printed on standard error while the C compiler runs for a long time. A frontend
+/// that shows the progress of builds itself forbids it for the process. Without an argument, changes nothing. Returns true
+/// if the message would be printed now.
+#[register("compiler.print_progress")]
+fn print_progress(#[default(None)] permitted: Option<bool>) -> bool {
+    if let Some(permitted) = permitted {
+        crate::compile::set_prints(permitted);
+    }
+    crate::compile::prints()
+}
+
 /// Returns the C source of a module that was built in this process, or None for other modules.
 #[register("compiler.source_of_built")]
 fn source_of_built(module: Module) -> Result<Option<String>> {
