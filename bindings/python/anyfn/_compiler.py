@@ -53,19 +53,30 @@ def build(
 
     Compiled code is cached and reused unless ``cache`` is false. The cache is the folder ``~/.cache/anyfn``, or the one that
     the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
-    ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs.
+    ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs. Without it,
+    a build that takes longer than a second is shown on a terminal or in a notebook.
 
     If ``verbose`` is true, notes are printed on standard error. They name costly blocks that a hand-written schedule leaves
     unscheduled; ``Schedule.finish`` schedules them.
     """
+    from . import _progress
+
     module = _as_module(inputs, name, target)
-    built = _functions("compiler").build(module, target, _pipeline(pipeline, passes), cache, progress)
+    pipeline = _pipeline(pipeline, passes)
+    with _progress.waiting(lambda: f"building {_names(module)}", progress) as heard:
+        built = _functions("compiler").build(module, target, pipeline, cache, heard)
     if verbose:
         import sys
 
         for note in _functions("compiler").notes(module, target):
             print(f"anyfn.build: note: {note}", file=sys.stderr)
     return built
+
+
+def _names(module):
+    """Returns the names of the first three functions of a module and the number of further ones, for messages."""
+    names = sorted(f"`{name}`" for name in module.functions)
+    return ", ".join([*names[:3], f"{len(names) - 3} more"] if names[3:] else names)
 
 
 def source(

@@ -21,6 +21,8 @@ def load() -> None:
         if not os.path.exists(path):
             raise ImportError(f"this installation of anyfn does not include the compiler: {path} does not exist")
         _library = _core.get_global_func("ffi.ModuleLoadFromFile", False)(path)
+        # `build` shows its progress, so the compiler need not print a message.
+        _core.get_global_func("compiler.print_progress", False)(False)
 
 
 class functions:

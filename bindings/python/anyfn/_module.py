@@ -163,9 +163,11 @@ class Module(_Base):
                 f"cannot export the module to {path}: expected a file name that ends in `.so` (a library){others}"
             )
         if not objects and (is_source or self.kind == "foreign"):
+            from . import _progress
             from ._compiler_library import functions
 
-            return functions("compiler").export(self, path)
+            with _progress.waiting(f"writing {os.path.basename(path)}"):
+                return functions("compiler").export(self, path)
         _write_bundle(path, self, objects, (), linker, compiler, compile_options, link_options)
 
     def export_library(self, path: "_Path") -> None:
@@ -339,6 +341,8 @@ def _is_library_name(path):
 
 
 def _write_bundle(path, root, files, imports, linker, compiler, compile_options, link_options):
+    from . import _progress
+
     one_file = isinstance(files, (str, bytes, os.PathLike))
     files = [os.fsdecode(file) for file in ([files] if one_file else files)]
     imports = [imports] if isinstance(imports, Module) else list(imports)
@@ -347,7 +351,9 @@ def _write_bundle(path, root, files, imports, linker, compiler, compile_options,
         "link_options": _list_of("link_options", link_options),
     }
     options.update({name: value for name, value in (("linker", linker), ("compiler", compiler)) if value is not None})
-    _releasing("anyfn.bundle")(os.fsdecode(path), root, files, imports, options)
+    path = os.fsdecode(path)
+    with _progress.waiting(f"writing {os.path.basename(path)}"):
+        _releasing("anyfn.bundle")(path, root, files, imports, options)
 
 
 def _list_of(name, texts):

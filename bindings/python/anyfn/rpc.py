@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import _core
+from . import _core, _progress
 from ._core import Object
 from ._missing import getattr_of
 from ._object import register_object
@@ -48,8 +48,8 @@ class Tensor(Object):
 
     ``numpy()`` copies it to this process.
 
-    During a transfer, ``progress(done, total)`` is called with numbers of bytes. Without it, long transfers show a progress line
-    on a terminal.
+    During a transfer, ``progress(done, total)`` is called with numbers of bytes. Without it, a transfer that takes longer than a
+    second is shown on a terminal or in a notebook.
     """
 
     if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Tensor(Object):
         import numpy
 
         out = numpy.empty(tuple(self.shape), dtype=str(self.dtype))
-        with _Progress(progress, self.nbytes) as heard:
+        with _progress.transfer("receiving a tensor", self.nbytes, progress) as heard:
             self.read(out, heard)
         return out
 
@@ -89,7 +89,7 @@ class Tensor(Object):
         if isinstance(source, Tensor):
             self.assign(source)
         else:
-            with _Progress(progress, self.nbytes) as heard:
+            with _progress.transfer("sending a tensor", self.nbytes, progress) as heard:
                 self.write(source, heard)
 
     def __repr__(self) -> str:
@@ -211,26 +211,28 @@ class Session(Object):
         """Sends a file, given by its path or its bytes, and returns the digest that identifies it.
 
         A file that the remote end already has is not sent again. ``progress(done, total)`` is called during the transfer. Without
-        it, long transfers show a progress line on a terminal.
+        it, a transfer that takes longer than a second is shown on a terminal or in a notebook.
         """
+        label = "sending a file"
         if not isinstance(source, (bytes, bytearray, memoryview)):
+            label = f"sending {os.path.basename(str(source))}"
             with open(source, "rb") as file:
                 source = file.read()
-        with _Progress(progress, len(source)) as heard:
+        with _progress.transfer(label, len(source), progress) as heard:
             return self.send_file(bytes(source), heard)
 
     def load(self, what: Any, progress: Optional[Callable[[int, int], Any]] = None) -> Module:
         """Loads a library at the remote end and returns its module.
 
         ``what`` is the path of a library file, a module (from ``anyfn.build`` or ``load_module``), or an input of
-        ``anyfn.build``, which is compiled for the remote processor.
+        ``anyfn.build``, which is compiled for the remote processor. ``progress`` is that of ``upload``.
         """
         if isinstance(what, (str, os.PathLike)):
             with open(what, "rb") as file:
                 # Checked before anything is sent: a file that was named by mistake may contain secrets.
                 if file.read(4) != b"\x7fELF":
                     raise ValueError(f"cannot load {os.fsdecode(what)!r}: it is not a shared library (an ELF file)")
-            return self.load_file(self.upload(what, progress))
+            return self._load_file(self.upload(what, progress))
         import tempfile
 
         if not isinstance(what, _core.Module):
@@ -240,7 +242,11 @@ class Session(Object):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "module.so")
             what.export(path)
-            return self.load_file(self.upload(path, progress))
+            return self._load_file(self.upload(path, progress))
+
+    def _load_file(self, digest):
+        with _progress.waiting(f"loading a library ({self.peer})"):
+            return self.load_file(digest)
 
     def profile(self, limit: int = 1_000_000, shapes: bool = False) -> Profile:
         """Returns a context manager that records the calls in the remote process; its options are those of ``anyfn.profile``.
@@ -295,44 +301,6 @@ def _target(info):
     return Target(cc=f"{triple}-gcc", options=options, **cores)
 
 
-_SHOWN = 8 << 20
-
-
-class _Progress:
-    """Context manager that reports the progress of a transfer of ``total`` bytes.
-
-    It reports to the function ``given``, or else by a line on a terminal if the transfer is large.
-    """
-
-    def __init__(self, given, total):
-        shown = given is None and total > _SHOWN and sys.stderr is not None and sys.stderr.isatty()
-        self._heard, self._wide = given, 0
-        if shown:
-            import time
-
-            self._heard, self._clock = self._show, time.monotonic
-            self._start = self._last = self._clock()
-
-    def __enter__(self):
-        return self._heard
-
-    def _show(self, done, total):
-        now = self._clock()
-        if now - self._start < 0.5 or now - self._last < 0.1:
-            return
-        self._last = now
-        rate = done / (now - self._start)
-        text = f"{done >> 20} of {total >> 20} MiB, {rate / 1e6:.0f} MB/s"
-        self._wide = max(self._wide, len(text))
-        sys.stderr.write("\r" + text.ljust(self._wide))
-        sys.stderr.flush()
-
-    def __exit__(self, *_):
-        if self._wide:
-            sys.stderr.write("\r" + " " * self._wide + "\r")
-            sys.stderr.flush()
-
-
 def connect(
     host: str,
     port: Optional[int] = None,
@@ -366,7 +334,8 @@ def connect(
     elif host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     file = None if key_file is None else os.fsdecode(key_file)
-    return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
+    with _progress.waiting(f"connecting to {host}:{port}"):
+        return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
 
 
 def local() -> Session:
@@ -387,7 +356,9 @@ def spawn(imports: Iterable[str] = (), command: Optional[Sequence[str]] = None) 
     imports = _listed("imports", imports, "names of modules")
     if command is None:
         command = _this_python(imports, "rpc.serve_spawned")
-    return _core.get_global_func("rpc.spawn", False)(_listed("command", command, "words: a program and its arguments"))
+    command = _listed("command", command, "words: a program and its arguments")
+    with _progress.waiting("starting a process"):
+        return _core.get_global_func("rpc.spawn", False)(command)
 
 
 def _listed(name, value, what):
@@ -508,7 +479,8 @@ def serve(
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"`{name}`: expected a number, got `{value}`")
     command = _listed("command", command, "words: a program and its arguments")
-    return _core.get_global_func("rpc.start_server", False)(command, json.dumps(options))
+    with _progress.waiting("starting a server"):
+        return _core.get_global_func("rpc.start_server", False)(command, json.dumps(options))
 
 
 # Options of a server that are not parameters of `serve`.

@@ -155,7 +155,7 @@ def test_a_missing_annotation_is_found():
     assert annotations(function) == {
         "a": "int", "*args": "str", "b": "Optional[str]", "c": None, "**more": None, "return": "None"
     }  # fmt: skip
-    assert is_public("Session.__enter__") and not is_public("_Progress.__enter__") and not is_public("Session._close")
+    assert is_public("Session.__enter__") and not is_public("_Operation.__enter__") and not is_public("Session._close")
 
 
 @pytest.mark.parametrize("module", [te, tir, transform, rpc], ids=lambda module: module.__name__)

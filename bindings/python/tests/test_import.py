@@ -178,7 +178,7 @@ names = ("debug", "nd", "rpc", "te", "tir", "transform", "typing")
 assert set(names) <= set(dir(anyfn))
 for name in names:
     assert f"anyfn.{name}" not in sys.modules, name
-for name in ("_compiler_library", "_doctor", "_profile", "_serve", "_stubs", "_tvm_names"):
+for name in ("_compiler_library", "_doctor", "_profile", "_progress", "_serve", "_stubs", "_tvm_names"):
     assert f"anyfn.{name}" not in sys.modules, name
 assert anyfn.te.placeholder((2,)).shape[0] == 2
 assert anyfn.tir.max and anyfn.transform.names and anyfn.rpc.connect and anyfn.typing

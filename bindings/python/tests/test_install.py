@@ -92,8 +92,8 @@ def test_metadata(wheel, files):
     said = email.message_from_string(in_dist_info(files, "METADATA"))
     assert (said["Name"], said["Version"]) == ("anyfn", anyfn.__version__)
     assert said["Requires-Python"] == ">=3.9"
-    assert said.get_all("Requires-Dist") == ['numpy>=1.21; extra == "numpy"']
-    assert said.get_all("Provides-Extra") == ["numpy"]
+    assert said.get_all("Requires-Dist") == ['numpy>=1.21; extra == "numpy"', 'tqdm>=4.66.3; extra == "progress"']
+    assert said.get_all("Provides-Extra") == ["numpy", "progress"]
     assert "Programming Language :: Python :: 3.13" in said.get_all("Classifier")
     assert said.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     assert in_dist_info(files, "entry_points.txt") == "[console_scripts]\nanyfn = anyfn.__main__:main\n"

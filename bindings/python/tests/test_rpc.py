@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import io
 import json
 import os
 import re
@@ -126,24 +125,17 @@ def test_progress_of_transfers(session):
     assert np.array_equal(there.numpy(), host + 1)
 
 
-def test_long_transfers_show_a_line_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    seconds = iter(range(1000))
-    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    with rpc.local() as session:
-        host = np.ones(9 << 20, "uint8")
-        for transfer in (lambda: session.tensor(host), lambda: there.numpy(), lambda: session.upload(host.tobytes())):
-            monkeypatch.setattr("sys.stderr", Terminal())
-            there = transfer()
-            text = sys.stderr.getvalue()
-            # The progress line shows the total of 9 MiB and is erased at the end.
-            assert "of 9 MiB, " in text and text.endswith("\r") and text.split("\r")[-2].strip() == ""
-        monkeypatch.setattr("sys.stderr", Terminal())
-        session.tensor(host[: 1 << 20])
-        assert sys.stderr.getvalue() == ""
+def test_a_counter_of_transfers(session):
+    host = np.arange(1 << 18, dtype="float64")
+    counter = anyfn.get_global_func("rpc.transfer_counter")()
+    assert counter() == 0
+    there = session.tensor(host, progress=counter)
+    assert counter() == host.nbytes
+    with pytest.raises(TypeError):
+        counter("many", 1)
+    another = anyfn.get_global_func("rpc.transfer_counter")()
+    assert np.array_equal(there.numpy(progress=another), host)
+    assert another() == counter() == host.nbytes
 
 
 def test_callbacks(session):
