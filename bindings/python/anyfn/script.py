@@ -91,7 +91,7 @@ def _class_source(cls: type, frame: FrameType) -> str:
     lines, _ = inspect.findsource(frame)
     for node in ast.walk(ast.parse("".join(lines))):
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            first = min(part.lineno for part in (node, *node.decorator_list))
+            first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
             if first <= frame.f_lineno <= (node.end_lineno or first):
                 return "".join(lines[first - 1 : node.end_lineno])
     return inspect.getsource(cls)
