@@ -505,7 +505,7 @@ class Layout:
 
 
 def _package_of(folder: str) -> str:
-    """Returns the dotted import path of a folder, from the outermost enclosing Python package on; empty if there is none."""
+    """Returns the dotted import path of a folder, from the outermost enclosing Python package on; empty outside of packages."""
     found, name = "", ""
     folder = os.path.abspath(folder)
     while os.path.basename(folder).isidentifier():

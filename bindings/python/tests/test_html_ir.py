@@ -11,26 +11,15 @@ import anyfn
 import pytest
 from anyfn import _html_ir, te, tir
 from html_page import Parsed
+from matmul import line, matmul
 from samples import ROOT, run_page
 
 HERE = Path(__file__).name
 
 
-def matmul(n=64):
-    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
-    k = te.reduce_axis((0, n), name="k")
-    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    return te.create_prim_func([a, b, c], name="matmul"), c
-
-
 @pytest.fixture
 def func():
     return matmul()[0]
-
-
-def line():
-    """Returns the number of the line that calls this function."""
-    return sys._getframe(1).f_lineno
 
 
 # ---- source

@@ -12,26 +12,15 @@ from pathlib import Path
 
 import anyfn
 import pytest
-from anyfn import te, tir
+from anyfn import tir
+from matmul import line, matmul
 
 HERE = Path(__file__).name
-
-
-def matmul(n=64):
-    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
-    k = te.reduce_axis((0, n), name="k")
-    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    return te.create_prim_func([a, b, c], name="matmul"), c
 
 
 @pytest.fixture
 def func():
     return matmul()[0]
-
-
-def line():
-    """Returns the number of the line that calls this function."""
-    return sys._getframe(1).f_lineno
 
 
 def where(schedule):

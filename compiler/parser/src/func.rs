@@ -22,6 +22,9 @@ pub(crate) enum Program {
     Module(Ref<IRModule>),
 }
 
+/// Variables of parameters, and the buffers of some of them.
+type Params = (Vec<Ref<Var>>, Vec<(Ref<Var>, Ref<Buffer>)>);
+
 /// Functions, each with its name in a module.
 pub(crate) type Functions = Vec<(String, Ref<PrimFunc>)>;
 
@@ -127,26 +130,37 @@ impl<'a> Parser<'a> {
         Ok((key.unwrap_or_else(|| name.to_owned()), func))
     }
 
-    /// Parses the parameters and the body of a function, after its name.
-    fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
+    /// Parses the parameters of a function, after its name. `param` parses the type of a parameter, given its name and its
+    /// byte offset. Returns the variables of the parameters, and the buffers of those that are buffers. `example` is the
+    /// text of two parameters, for errors.
+    pub(crate) fn params(
+        &mut self,
+        example: &str,
+        mut param: impl FnMut(&mut Self, &'a str, usize) -> Result<(Ref<Var>, Option<Ref<Buffer>>)>,
+    ) -> Result<Params> {
         self.expect("(", "after the name of the function")?;
-        let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
+        let mut buffers = Vec::new();
         let mut names: Vec<&'a str> = Vec::new();
         self.defining = true;
         let params = self.list(")", "after the parameter", |p| {
             let at = p.start();
-            let name = p.word("a parameter, as in `A: Buffer((4, 4), \"float32\")` or `n: int32`")?;
+            let name = p.word(&format!("a parameter, as in {example}"))?;
             if names.contains(&name) {
                 return p.fail("ValueError", at, &format!("duplicate parameter `{name}`"));
             }
             names.push(name);
             p.expect(":", "after the parameter")?;
-            let (var, buffer) = p.param(name, at)?;
+            let (var, buffer) = param(p, name, at)?;
             buffers.extend(buffer.map(|buffer| (var.clone(), buffer)));
             Ok(var)
         });
         self.defining = false;
-        let params = params?;
+        Ok((params?, buffers))
+    }
+
+    /// Parses the parameters and the body of a function, after its name.
+    fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
+        let (params, buffers) = self.params("`A: Buffer((4, 4), \"float32\")` or `n: int32`", Self::param)?;
         self.expect(":", "after the parameters")?;
         self.newline()?;
         if *self.next() != Token::Indent {

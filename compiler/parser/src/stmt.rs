@@ -45,6 +45,19 @@ pub(crate) struct Nest<'a> {
     pub(crate) at: usize,
 }
 
+/// Properties of a buffer that source states.
+pub(crate) struct BufferType {
+    pub(crate) shape: Vec<Expr>,
+    pub(crate) dtype: DType,
+    /// Strides in elements. Empty for a compact buffer.
+    pub(crate) strides: Vec<Expr>,
+    pub(crate) scope: String,
+    /// Alignment in bytes.
+    pub(crate) alignment: i32,
+    /// Variable whose memory the buffer shares, or `None` for memory of its own.
+    pub(crate) data: Option<Ref<Var>>,
+}
+
 /// Block whose axes and properties have been parsed, and whose body has not.
 pub(crate) struct OpenBlock {
     pub(crate) parts: BlockParts,
@@ -289,19 +302,24 @@ impl<'a> Parser<'a> {
             }
         }
         self.expect(")", "after the arguments of the buffer")?;
-        if !strides.is_empty() && strides.len() != shape.len() {
-            let (has, got) = (words::dimensions(shape.len()), strides.len());
+        self.new_buffer(name, at, BufferType { shape, dtype, strides, scope, alignment, data })
+    }
+
+    /// Creates a buffer. `at` is the byte offset of its properties, for errors.
+    pub(crate) fn new_buffer(&self, name: &str, at: usize, of: BufferType) -> Result<Ref<Buffer>> {
+        if !of.strides.is_empty() && of.strides.len() != of.shape.len() {
+            let (has, got) = (words::dimensions(of.shape.len()), of.strides.len());
             let text = format!("`{name}` has {has} but {}", words::counted(got, "stride", "strides"));
             return self.fail("ValueError", at, &text);
         }
         Ok(Ref::new(Buffer {
-            data: data.unwrap_or_else(|| ops::var(&format!("{name}_data"), HANDLE)),
-            dtype,
-            shape: shape.into_iter().collect(),
-            strides: strides.into_iter().collect(),
+            data: of.data.unwrap_or_else(|| ops::var(&format!("{name}_data"), HANDLE)),
+            dtype: of.dtype,
+            shape: of.shape.into_iter().collect(),
+            strides: of.strides.into_iter().collect(),
             name: name.into(),
-            scope: scope.as_str().into(),
-            alignment,
+            scope: of.scope.as_str().into(),
+            alignment: of.alignment,
         }))
     }
 

@@ -401,7 +401,7 @@ impl Error {
         }
     }
 
-    /// Returns the error that caused this one; `None` if there is none.
+    /// Returns the error that caused this error; `None` if no cause is recorded.
     /// [`source`](core::error::Error::source) returns the same error, borrowed.
     pub fn cause(&self) -> Option<Error> {
         self.cause_ref().cloned()

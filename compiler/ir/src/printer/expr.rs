@@ -16,7 +16,10 @@ impl Printer {
     /// Prints an expression, in parentheses if its precedence is below `strength`.
     pub(super) fn expr(&mut self, expr: &Expr, strength: u8) {
         if !self.is_full() {
-            on_enough_stack(|| self.expr_here(expr, strength));
+            on_enough_stack(|| match self.is_script {
+                true => self.t_expr(expr, strength),
+                false => self.expr_here(expr, strength),
+            });
         }
     }
 

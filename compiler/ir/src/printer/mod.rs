@@ -141,6 +141,8 @@ struct Printer {
     /// True while the shapes of parameters are printed. In these shapes, the first use of a variable defines
     /// it.
     defining: bool,
+    /// True while TVMScript is printed.
+    is_script: bool,
     /// Variables that the shape being printed names first, and TVMScript therefore writes as strings.
     unnamed: HashSet<usize>,
     /// First construct without an equivalent in TVMScript.
@@ -171,9 +173,9 @@ impl Printer {
         }
     }
 
-    /// Returns true if the output exceeds its limit. The printer checks this before it prints a node.
+    /// Returns true if nothing more is printed, because the output exceeds its limit or TVMScript lacks a construct. The printer checks this before it prints a node.
     fn is_full(&self) -> bool {
-        self.out.len() > self.most
+        self.out.len() > self.most || self.unsupported.is_some()
     }
 
     fn put(&mut self, text: &str) {

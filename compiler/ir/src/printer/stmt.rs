@@ -11,39 +11,22 @@ use crate::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use crate::kind::{ExprKind, StmtKind, as_int, is_int};
 use crate::ops;
 use crate::stack::on_enough_stack;
-use crate::stmt::{Block, BlockRealize, For, ForKind, Launch, SeqStmt, Stmt};
+use crate::stmt::{Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Launch, SeqStmt, Stmt};
 
 impl Printer {
     pub(super) fn stmt(&mut self, stmt: &Stmt) {
         if !self.is_full() {
-            on_enough_stack(|| self.stmt_here(stmt));
+            on_enough_stack(|| if self.is_script { self.t_stmt(stmt) } else { self.stmt_here(stmt) });
         }
     }
 
     fn stmt_here(&mut self, stmt: &Stmt) {
         match StmtKind::of(stmt) {
-            StmtKind::BufferStore(node) => {
-                self.line();
-                let name = self.buffer_name(&node.buffer);
-                self.element(&name, &node.indices);
-                self.put(" = ");
-                self.expr(&node.value, LOOSE);
-            }
+            StmtKind::BufferStore(node) => self.store(node),
             StmtKind::For(node) => self.for_loop(node),
             StmtKind::Launch(node) => self.launch(node),
             StmtKind::SeqStmt(node) => self.seq(node),
-            StmtKind::IfThenElse(node) => {
-                self.line();
-                self.put("if ");
-                self.expr(&node.condition, LOOSE);
-                self.put(":");
-                self.indented(|p| p.stmt(&node.then_case));
-                if let Some(stmt) = &node.else_case {
-                    self.line();
-                    self.put("else:");
-                    self.indented(|p| p.stmt(stmt));
-                }
-            }
+            StmtKind::IfThenElse(node) => self.if_then_else(node),
             StmtKind::LetStmt(node) => {
                 self.line();
                 let name = self.var_name(&node.var);
@@ -78,6 +61,27 @@ impl Printer {
                 self.line();
                 self.foreign(stmt.as_object(), 0);
             }
+        }
+    }
+
+    pub(super) fn store(&mut self, node: &BufferStore) {
+        self.line();
+        let name = self.buffer_name(&node.buffer);
+        self.element(&name, &node.indices);
+        self.put(" = ");
+        self.expr(&node.value, LOOSE);
+    }
+
+    pub(super) fn if_then_else(&mut self, node: &IfThenElse) {
+        self.line();
+        self.put("if ");
+        self.expr(&node.condition, LOOSE);
+        self.put(":");
+        self.indented(|p| p.stmt(&node.then_case));
+        if let Some(stmt) = &node.else_case {
+            self.line();
+            self.put("else:");
+            self.indented(|p| p.stmt(stmt));
         }
     }
 
@@ -136,16 +140,7 @@ impl Printer {
                 && node.loop_var.dtype == dtype
                 && node.annotations.is_empty()
         };
-        let mut nest = vec![first.clone()];
-        let mut body = first.body.clone();
-        while let StmtKind::For(next) = StmtKind::of(&body) {
-            let depends = nest.iter().any(|node: &Ref<For>| uses_var(&next.extent, &node.loop_var));
-            if !is_plain(first) || !is_plain(next) || depends {
-                break;
-            }
-            nest.push(next.clone());
-            body = nest[nest.len() - 1].body.clone();
-        }
+        let (nest, body) = nest(first, is_plain);
         self.line();
         self.put("for ");
         self.list(&nest, |p, node| {
@@ -386,6 +381,22 @@ impl Printer {
             self.put(")");
         }
     }
+}
+
+/// Returns the loops that one `grid` prints, beginning with `first`, and the body of the innermost one. The loops are nested
+/// directly, `is_plain` is true for each, and no extent depends on a loop. If `is_plain` is false for `first`, it stands alone.
+pub(super) fn nest(first: &Ref<For>, is_plain: impl Fn(&For) -> bool) -> (Vec<Ref<For>>, Stmt) {
+    let mut nest = vec![first.clone()];
+    let mut body = first.body.clone();
+    while let StmtKind::For(next) = StmtKind::of(&body) {
+        let depends = nest.iter().any(|node: &Ref<For>| uses_var(&next.extent, &node.loop_var));
+        if !is_plain(first) || !is_plain(next) || depends {
+            break;
+        }
+        nest.push(next.clone());
+        body = nest[nest.len() - 1].body.clone();
+    }
+    (nest, body)
 }
 
 /// Returns the exclusive end of a range, in a form from which the parser recovers the extent. If

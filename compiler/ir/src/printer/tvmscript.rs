@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use anyfn::{Any, Array, DType, Map, ObjectRef, Ref, Result, String as Str, bail};
 
 use super::func::{Free, free};
-use super::stmt::end_of;
+use super::stmt::{end_of, nest};
 use super::{KEYWORDS, LOOSE, Printer, address, is_word};
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Call, Expr, IterKind, IterVar, Range, Var};
@@ -16,7 +16,6 @@ use crate::func::{IRModule, PrimFunc};
 use crate::kind::{ExprKind, StmtKind, is_int};
 use crate::ops::{self, DTypeExt, HANDLE};
 use crate::packed;
-use crate::stack::on_enough_stack;
 use crate::stmt::{Block, BlockRealize, For, ForKind, Stmt};
 use crate::visit::{Seen, Visitor};
 
@@ -35,7 +34,7 @@ const ATTRIBUTES: [(&str, &str); 1] = [("scheduled", "tirx.is_scheduled")];
 /// Returns `TypeError` for any other object, `NotImplementedError` if the function contains a construct without an
 /// equivalent in TVMScript, and `ValueError` if the source would be longer than [`MOST_BYTES`](super::MOST_BYTES).
 pub fn tvmscript(node: &ObjectRef) -> Result<String> {
-    let mut printer = Printer { most: super::MOST_BYTES, ..Printer::default() };
+    let mut printer = Printer { most: super::MOST_BYTES, is_script: true, ..Printer::default() };
     if let Ok(func) = Ref::<PrimFunc>::try_from_object(node.clone()) {
         printer.put("# from tvm.script import tirx as T\n");
         printer.t_func(None, &func);
@@ -277,9 +276,9 @@ impl Printer {
             self.line();
             self.put("# with T.sblock(\"root\"):");
             node.block.alloc_buffers.iter().for_each(|buffer| self.t_alloc(&buffer, "sblock_alloc_buffer"));
-            self.t_stmt(&node.block.body);
+            self.stmt(&node.block.body);
         } else {
-            self.t_stmt(body);
+            self.stmt(body);
         }
     }
 
@@ -291,21 +290,9 @@ impl Printer {
         name
     }
 
-    fn t_stmt(&mut self, stmt: &Stmt) {
-        if !self.is_full() && self.unsupported.is_none() {
-            on_enough_stack(|| self.t_stmt_here(stmt));
-        }
-    }
-
-    fn t_stmt_here(&mut self, stmt: &Stmt) {
+    pub(super) fn t_stmt(&mut self, stmt: &Stmt) {
         match StmtKind::of(stmt) {
-            StmtKind::BufferStore(node) => {
-                self.line();
-                let name = self.buffer_name(&node.buffer);
-                self.t_element(&name, &node.indices);
-                self.put(" = ");
-                self.t_expr(&node.value, LOOSE);
-            }
+            StmtKind::BufferStore(node) => self.store(node),
             StmtKind::For(node) => self.t_for(node),
             StmtKind::Launch(_) => self.t_lacks("the launch of tasks"),
             StmtKind::SeqStmt(node) => {
@@ -313,44 +300,33 @@ impl Printer {
                     self.line();
                     self.put("T.evaluate(0)");
                 }
-                node.seq.iter().for_each(|stmt| self.t_stmt(&stmt));
+                node.seq.iter().for_each(|stmt| self.stmt(&stmt));
             }
-            StmtKind::IfThenElse(node) => {
-                self.line();
-                self.put("if ");
-                self.t_expr(&node.condition, LOOSE);
-                self.put(":");
-                self.indented(|p| p.t_stmt(&node.then_case));
-                if let Some(stmt) = &node.else_case {
-                    self.line();
-                    self.put("else:");
-                    self.indented(|p| p.t_stmt(stmt));
-                }
-            }
+            StmtKind::IfThenElse(node) => self.if_then_else(node),
             StmtKind::LetStmt(node) => {
                 self.line();
                 let name = self.t_var_name(&node.var);
                 let _ = write!(self.out, "{name}: T.let[T.{}] = ", node.var.dtype);
-                self.t_expr(&node.value, LOOSE);
+                self.expr(&node.value, LOOSE);
                 self.t_aliases(&node.var);
-                self.t_stmt(&node.body);
+                self.stmt(&node.body);
             }
             StmtKind::Allocate(node) => {
                 self.t_alloc(&node.buffer, "alloc_buffer");
-                self.t_stmt(&node.body);
+                self.stmt(&node.body);
             }
             StmtKind::Evaluate(node) => {
                 self.line();
                 let is_call =
                     matches!(ExprKind::of(&node.value), ExprKind::Call(call) if packed::has_effect(call));
                 self.put(if is_call { "" } else { "T.evaluate(" });
-                self.t_expr(&node.value, LOOSE);
+                self.expr(&node.value, LOOSE);
                 self.put(if is_call { "" } else { ")" });
             }
             StmtKind::AssertStmt(node) => {
                 self.line();
                 self.put("assert ");
-                self.t_expr(&node.condition, LOOSE);
+                self.expr(&node.condition, LOOSE);
                 let _ = write!(self.out, ", ({}, [", quoted(&node.kind));
                 self.list(node.message.iter(), |p, part| match ExprKind::of(&part) {
                     ExprKind::StringImm(text) => p.put(&quoted(&text.value)),
@@ -367,17 +343,7 @@ impl Printer {
     fn t_for(&mut self, first: &Ref<For>) {
         let is_plain =
             |node: &For| node.kind == ForKind::Serial && is_int(&node.min, 0) && node.annotations.is_empty();
-        let mut nest = vec![first.clone()];
-        let mut body = first.body.clone();
-        while let StmtKind::For(next) = StmtKind::of(&body) {
-            let depends =
-                nest.iter().any(|node: &Ref<For>| crate::analysis::uses_var(&next.extent, &node.loop_var));
-            if !is_plain(first) || !is_plain(next) || depends {
-                break;
-            }
-            nest.push(next.clone());
-            body = nest[nest.len() - 1].body.clone();
-        }
+        let (nest, body) = nest(first, is_plain);
         self.line();
         self.put("for ");
         self.list(&nest, |p, node| {
@@ -417,13 +383,13 @@ impl Printer {
             }
         }
         self.put("):");
-        self.indented(|p| p.t_stmt(&body));
+        self.indented(|p| p.stmt(&body));
     }
 
     /// Prints a bound of a loop or an extent of an axis, whose data type is that of the variable.
     fn t_bound(&mut self, bound: &Expr, dtype: DType) {
         match ExprKind::of(bound) {
-            _ if bound.dtype == dtype => self.t_expr(bound, LOOSE),
+            _ if bound.dtype == dtype => self.expr(bound, LOOSE),
             ExprKind::IntImm(node) if ops::int(node.value, dtype).is_ok() => self.t_int(node.value, dtype),
             _ => self.t_lacks(format!("a variable of type {dtype} with an extent of type {}", bound.dtype)),
         }
@@ -487,7 +453,7 @@ impl Printer {
         self.list(shape.iter(), |p, extent| {
             let is_new = matches!(ExprKind::of(&extent), ExprKind::Var(var) if p.unnamed.remove(&address(var)));
             p.put(if is_new { "\"" } else { "" });
-            p.t_expr(&extent, LOOSE);
+            p.expr(&extent, LOOSE);
             p.put(if is_new { "\"" } else { "" });
         });
         self.put(if shape.len() == 1 { ",)" } else { ")" });
@@ -523,9 +489,9 @@ impl Printer {
             if let Some(init) = &block.init {
                 p.line();
                 p.put("with T.init():");
-                p.indented(|p| p.t_stmt(init));
+                p.indented(|p| p.stmt(init));
             }
-            p.t_stmt(&block.body);
+            p.stmt(&block.body);
         });
     }
 
@@ -552,7 +518,7 @@ impl Printer {
             self.put(")");
         }
         self.put(", ");
-        self.t_expr(value, LOOSE);
+        self.expr(value, LOOSE);
         self.put(")");
     }
 
@@ -565,27 +531,20 @@ impl Printer {
     }
 
     fn t_range(&mut self, range: &Range) {
-        self.t_expr(&range.min, LOOSE);
+        self.expr(&range.min, LOOSE);
         if is_int(&range.extent, 1) {
             return;
         }
         self.put(":");
         match end_of(&range.min, &range.extent) {
-            Some(end) => self.t_expr(&end, LOOSE),
+            Some(end) => self.expr(&end, LOOSE),
             None => self.t_lacks("a region whose bounds have different data types"),
         }
     }
 
-    fn t_element(&mut self, name: &str, indices: &Array<Expr>) {
-        self.put(name);
-        self.put("[");
-        self.list(indices.iter(), |p, index| p.t_expr(&index, LOOSE));
-        self.put(if indices.is_empty() { "()]" } else { "]" });
-    }
-
     fn t_call<'a>(&mut self, name: &str, args: impl IntoIterator<Item = &'a Expr>) {
         let _ = write!(self.out, "T.{name}(");
-        self.list(args, |p, arg| p.t_expr(arg, LOOSE));
+        self.list(args, |p, arg| p.expr(arg, LOOSE));
         self.put(")");
     }
 
@@ -598,14 +557,8 @@ impl Printer {
         };
     }
 
-    fn t_expr(&mut self, expr: &Expr, strength: u8) {
-        if !self.is_full() && self.unsupported.is_none() {
-            on_enough_stack(|| self.t_expr_here(expr, strength));
-        }
-    }
-
     /// Prints an expression, in parentheses if its precedence is below `strength`.
-    fn t_expr_here(&mut self, expr: &Expr, strength: u8) {
+    pub(super) fn t_expr(&mut self, expr: &Expr, strength: u8) {
         match ExprKind::of(expr) {
             ExprKind::Var(var) => {
                 let name = self.t_var_name(var);
@@ -623,7 +576,7 @@ impl Printer {
             ExprKind::StringImm(node) => self.put(&quoted(&node.value)),
             ExprKind::Cast(node) => {
                 let _ = write!(self.out, "T.Cast(\"{}\", ", node.dtype);
-                self.t_expr(&node.value, LOOSE);
+                self.expr(&node.value, LOOSE);
                 self.put(")");
             }
             ExprKind::Binary(op, node) => {
@@ -647,16 +600,16 @@ impl Printer {
                         let _ = write!(self.out, "T.int32({})", a.value);
                     }
                     // Comparisons are not chained.
-                    _ => self.t_expr(&node.a, own + u8::from(op.is_comparison())),
+                    _ => self.expr(&node.a, own + u8::from(op.is_comparison())),
                 }
                 let _ = write!(self.out, " {} ", op.text());
-                self.t_expr(&node.b, own + 1);
+                self.expr(&node.b, own + 1);
                 self.put(if brackets { ")" } else { "" });
             }
             ExprKind::Not(node) => {
                 let brackets = strength > BinaryOp::And.precedence();
                 self.put(if brackets { "(not " } else { "not " });
-                self.t_expr(&node.a, BinaryOp::Eq.precedence());
+                self.expr(&node.a, BinaryOp::Eq.precedence());
                 self.put(if brackets { ")" } else { "" });
             }
             ExprKind::Select(node) => {
@@ -666,25 +619,25 @@ impl Printer {
             }
             ExprKind::BufferLoad(node) => {
                 let name = self.buffer_name(&node.buffer);
-                self.t_element(&name, &node.indices);
+                self.element(&name, &node.indices);
             }
             ExprKind::Ramp(node) => {
                 self.put("T.Ramp(");
-                self.list([&node.start, &node.stride], |p, part| p.t_expr(part, LOOSE));
+                self.list([&node.start, &node.stride], |p, part| p.expr(part, LOOSE));
                 let _ = write!(self.out, ", {})", node.lanes);
             }
             ExprKind::Broadcast(node) => {
                 self.put("T.Broadcast(");
-                self.t_expr(&node.value, LOOSE);
+                self.expr(&node.value, LOOSE);
                 let _ = write!(self.out, ", {})", node.lanes);
             }
             ExprKind::Call(node) => self.t_function(node),
             ExprKind::Let(node) => {
                 self.put("T.Let(");
-                self.t_expr(&node.body, LOOSE);
+                self.expr(&node.body, LOOSE);
                 let name = self.t_var_name(&node.var);
                 let _ = write!(self.out, ", where={{{name}: ");
-                self.t_expr(&node.value, LOOSE);
+                self.expr(&node.value, LOOSE);
                 self.put("})");
             }
             ExprKind::ProducerLoad(_) => self.t_lacks("an element of a tensor expression"),
@@ -729,7 +682,7 @@ impl Printer {
     /// Prints an argument of a call. A buffer is passed as its address, or with its shape if `is_array` is true.
     fn t_arg(&mut self, arg: &ObjectRef, is_array: bool) {
         if let Ok(expr) = Expr::try_from_object(arg.clone()) {
-            return self.t_expr(&expr, LOOSE);
+            return self.expr(&expr, LOOSE);
         }
         let Ok(buffer) = Ref::<Buffer>::try_from_object(arg.clone()) else {
             return self.t_lacks("a region of a buffer as an argument");
@@ -743,7 +696,7 @@ impl Printer {
             return self.t_lacks("a buffer with strides as an argument");
         }
         let _ = write!(self.out, "T.tvm_stack_make_array({name}.data, T.tvm_stack_make_shape(");
-        self.list(buffer.shape.iter(), |p, extent| p.t_expr(&extent, LOOSE));
+        self.list(buffer.shape.iter(), |p, extent| p.expr(&extent, LOOSE));
         let _ = write!(self.out, "), 0, {}, ", buffer.shape.len());
         if buffer.dtype.is_float() {
             let _ = write!(self.out, "T.{}(0.0)", buffer.dtype);
@@ -783,7 +736,7 @@ impl Printer {
                     ExprKind::IntImm(node) if node.dtype == DType::INT32 => {
                         let _ = write!(self.out, "T.int32({})", node.value);
                     }
-                    _ => self.t_expr(&expr, LOOSE),
+                    _ => self.expr(&expr, LOOSE),
                 };
             }
             if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {

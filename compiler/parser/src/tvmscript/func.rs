@@ -200,24 +200,8 @@ impl<'a> Parser<'a> {
             script.matched.clear();
             script.loops.clear();
         }
-        self.expect("(", "after the name of the function")?;
-        let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
-        let mut names: Vec<&'a str> = Vec::new();
-        self.defining = true;
-        let params = self.list(")", "after the parameter", |p| {
-            let at = p.start();
-            let name = p.word("a parameter, as in `A: T.Buffer((4, 4), \"float32\")` or `n: T.int32`")?;
-            if names.contains(&name) {
-                return p.fail("ValueError", at, &format!("duplicate parameter `{name}`"));
-            }
-            names.push(name);
-            p.expect(":", "after the parameter")?;
-            let (var, buffer) = p.script_param(name, at)?;
-            buffers.extend(buffer.map(|buffer| (var.clone(), buffer)));
-            Ok(var)
-        });
-        self.defining = false;
-        let params = params?;
+        let example = "`A: T.Buffer((4, 4), \"float32\")` or `n: T.int32`";
+        let (params, mut buffers) = self.params(example, Self::script_param)?;
         // Python code may state that the function returns nothing.
         if self.is_sign(0, "-") && self.is_sign(1, ">") && matches!(self.ahead(2), Token::Name("None")) {
             self.at += 3;

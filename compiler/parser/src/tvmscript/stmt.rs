@@ -12,7 +12,7 @@ use anyfn_ir::{ExprKind, make, node, words};
 use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
 use crate::scope::Named;
-use crate::stmt::{Bound, Cover, Item, Nest, OpenBlock, address};
+use crate::stmt::{Bound, BufferType, Cover, Item, Nest, OpenBlock, address};
 
 /// Names of the functions that allocate a buffer for the statements that follow.
 const ALLOCS: [&str; 4] = ["alloc_buffer", "alloc_local", "alloc_shared", "sblock_alloc_buffer"];
@@ -122,20 +122,7 @@ impl<'a> Parser<'a> {
         let (Some(shape), Some(dtype)) = (shape, dtype) else {
             return self.fail("TypeError", at, "expected the shape of the buffer, as in `(4, 4)`");
         };
-        if !strides.is_empty() && strides.len() != shape.len() {
-            let (has, got) = (words::dimensions(shape.len()), strides.len());
-            let text = format!("`{name}` has {has} but {}", words::counted(got, "stride", "strides"));
-            return self.fail("ValueError", at, &text);
-        }
-        Ok(Ref::new(Buffer {
-            data: data.unwrap_or_else(|| ops::var(&format!("{name}_data"), HANDLE)),
-            dtype,
-            shape: shape.into_iter().collect(),
-            strides: strides.into_iter().collect(),
-            name: name.into(),
-            scope: scope.as_str().into(),
-            alignment,
-        }))
+        self.new_buffer(name, at, BufferType { shape, dtype, strides, scope, alignment, data })
     }
 
     /// Parses extents or strides: a tuple, a list, or a single number. A string names a variable.
