@@ -163,7 +163,11 @@ class _Operators:
         return own(*(value if isinstance(value, Object) or not hasattr(value, "item") else value.item() for value in inputs))
 
     def astype(self, dtype: Union[str, _DType]) -> PrimExpr:
-        """Returns the value converted to another data type."""
+        """Returns the value converted to another data type.
+
+        A floating-point value that is converted to an integer type is rounded towards zero. The result is unspecified
+        if the value is NaN or does not fit in the type.
+        """
         return _call.cast(self, dtype)
 
 

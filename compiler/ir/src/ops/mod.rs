@@ -206,6 +206,9 @@ fn fewer_bits(value: f64, mantissa: i32, smallest: i32, largest: f64) -> f64 {
 
 /// Converts a value to another data type. A scalar that is converted to a vector type fills all lanes.
 ///
+/// A floating-point value that is converted to an integer type is rounded towards zero. The result is unspecified if the
+/// value is NaN or does not fit in the type, and differs between processors. The compiler does not fold such a conversion.
+///
 /// # Errors
 /// Returns `TypeError` for handles, and for a vector whose number of lanes differs from that of `dtype`.
 pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
