@@ -16,7 +16,7 @@ use crate::frame::Frames;
 const TAG: usize = 16;
 
 /// Maximum size of the content of one record, in bytes.
-const RECORD_MAX: usize = u16::MAX as usize - TAG;
+pub(crate) const RECORD_MAX: usize = u16::MAX as usize - TAG;
 
 /// Encoder of outgoing bytes, which are sent unchanged or encrypted.
 #[derive(Debug)]
@@ -73,19 +73,41 @@ impl Sealer {
     /// # Errors
     /// Returns [`Forged`] if the connection has reached the maximum number of records for one key.
     pub fn seal(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
+        let start = out.len();
+        let end = self.seal_at(bytes, out, start)?;
+        out.truncate(end);
+        Ok(())
+    }
+
+    /// Encodes `bytes` for sending and writes them to `out` from the position `start`. Returns the position after them.
+    /// `out` grows if they do not fit, and keeps its length otherwise, so that its memory is initialised only once.
+    ///
+    /// # Errors
+    /// Returns the error of [`Sealer::seal`].
+    pub(crate) fn seal_at(&mut self, bytes: &[u8], out: &mut Vec<u8>, start: usize) -> Result<usize, Forged> {
+        let sealed = match self {
+            Sealer::Plain => bytes.len(),
+            Sealer::Noise(..) => bytes.len() + bytes.len().div_ceil(RECORD_MAX) * (2 + TAG),
+        };
+        let end = start + sealed;
+        if out.len() < end {
+            out.resize(end, 0);
+        }
+        let mut out = &mut out[start..end];
         match self {
-            Sealer::Plain => out.extend_from_slice(bytes),
+            Sealer::Plain => out.copy_from_slice(bytes),
             Sealer::Noise(state, next) => {
                 for part in bytes.chunks(RECORD_MAX) {
-                    let start = out.len();
-                    out.extend_from_slice(&((part.len() + TAG) as u16).to_le_bytes());
-                    out.resize(start + 2 + part.len() + TAG, 0);
-                    state.write_message(*next, part, &mut out[start + 2..]).map_err(|_| Forged)?;
+                    let (record, rest) = out.split_at_mut(2 + part.len() + TAG);
+                    let (length, record) = record.split_at_mut(2);
+                    length.copy_from_slice(&(record.len() as u16).to_le_bytes());
+                    state.write_message(*next, part, record).map_err(|_| Forged)?;
                     *next += 1;
+                    out = rest;
                 }
             }
         }
-        Ok(())
+        Ok(end)
     }
 }
 

@@ -3,14 +3,22 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use anyfn::{PackedFunc, Result, bail};
+use anyfn::{PackedFunc, Result, error};
 
 use super::{Endpoint, Output, Table};
+use crate::channel::RECORD_MAX;
 use crate::frame::{self, FrameKind, HEADER};
 
 /// Maximum size, in bytes, of a frame's payload that is copied behind its header, so that both are sent in
 /// one piece.
 const FEW: usize = 8 << 10;
+
+/// Number of bytes that are encrypted and written at a time. They are still in the processor's cache when they are written, and the
+/// peer decrypts them while the next ones are encrypted.
+const PIECE: usize = 2 * RECORD_MAX;
+
+/// Maximum number of bytes in one frame of bulk data. Encrypted, they form records of the maximum size.
+const DATA_MAX: usize = (frame::PAYLOAD_MAX - 8) / RECORD_MAX * RECORD_MAX;
 
 /// Number of pending handle releases that triggers sending them immediately instead of with the next message.
 pub(crate) const RELEASES: usize = 64;
@@ -73,9 +81,8 @@ impl Endpoint {
     /// Sends the bulk data of a transfer in parts. `progress` is called after each part with the number of
     /// bytes sent so far and the total.
     pub(super) fn send_data(&self, id: u64, bytes: &[u8], progress: Option<&PackedFunc>) -> Result<()> {
-        const PART: usize = frame::PAYLOAD_MAX - 8;
         let mut at = 0_u64;
-        for part in bytes.chunks(PART) {
+        for part in bytes.chunks(DATA_MAX) {
             let mut out = self.out.lock();
             self.put(&mut out, &data_head(id, at, part.len()), part)?;
             drop(out);
@@ -247,29 +254,43 @@ impl Endpoint {
 
     /// Sends a frame (`head` and `part`), preceded by the bytes that were held back.
     fn put(&self, out: &mut Output, head: &[u8], part: &[u8]) -> Result<()> {
-        let Output { sealer, held, sealed, waiting, .. } = out;
-        held.extend_from_slice(head);
+        out.held.extend_from_slice(head);
         let mut part = part;
         if part.len() <= FEW {
             // Copied, so that they form one piece and one record.
-            held.extend_from_slice(part);
+            out.held.extend_from_slice(part);
             part = &[];
         }
-        let written = if sealer.is_plain() {
-            self.write(waiting, held, part)
+        let written = if out.sealer.is_plain() {
+            self.write(&mut out.waiting, &out.held, part)
         } else {
-            sealed.clear();
-            if sealer.seal(held, sealed).and_then(|()| sealer.seal(part, sealed)).is_err() {
-                bail!(
-                    "ConnectionError",
-                    "{}: the connection has reached the limit of encrypted data: connect again",
-                    self.peer
-                );
-            }
-            self.write(waiting, sealed, &[])
+            self.write_sealed(out, part)
         };
-        held.clear();
+        out.held.clear();
         written
+    }
+
+    /// Encrypts and sends the bytes that were held back, and then `part`.
+    fn write_sealed(&self, out: &mut Output, mut part: &[u8]) -> Result<()> {
+        let Output { sealer, held, sealed, waiting, .. } = out;
+        let mut held = &held[..];
+        loop {
+            let (piece, later) = part.split_at(part.len().min(PIECE));
+            let end = sealer.seal_at(held, sealed, 0).and_then(|end| sealer.seal_at(piece, sealed, end));
+            let Ok(end) = end else {
+                let error = error!(
+                    "ConnectionError",
+                    "{}: the connection has reached the limit of encrypted data: connect again", self.peer
+                );
+                self.end_only(error.clone());
+                return Err(error);
+            };
+            self.write(waiting, &sealed[..end], &[])?;
+            if later.is_empty() {
+                return Ok(());
+            }
+            (held, part) = (&[], later);
+        }
     }
 
     fn write(&self, waiting: &mut Vec<u8>, first: &[u8], second: &[u8]) -> Result<()> {
