@@ -33,6 +33,8 @@ def kernels(work):
     """Builds the library of C kernels, which both anyfn and the peer load."""
     include = f"-I{ROOT}/bindings/c/include"
     run(["cc", "-O3", "-shared", "-fPIC", include, HERE / "kernels.c", "-o", work / "kernels.so"])
+    # Functions whose calls keep the GIL, which is a setting of a native function.
+    shutil.copyfile(work / "kernels.so", work / "kernels_kept.so")
 
 
 def peer(python, work):

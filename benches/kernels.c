@@ -37,6 +37,19 @@ ANYFN_EXPORT(nop) {
   return anyfn_return_none(result);
 }
 
+/* echo(x): x. */
+ANYFN_EXPORT(echo) {
+  if (anyfn_check_num_args(num_args, 1)) return -1;
+  return TVMFFIAnyViewToOwnedAny(&args[0], result);
+}
+
+/* apply(f, *args): f(*args). */
+ANYFN_EXPORT(apply) {
+  TVMFFIObjectHandle f;
+  if (anyfn_arg_function(args, num_args, 0, &f)) return -1;
+  return anyfn_call(f, args + 1, num_args - 1, result);
+}
+
 /* call_n(f, n, *args) -> float: nanoseconds per call of f(*args), called n times. */
 ANYFN_EXPORT(call_n) {
   TVMFFIObjectHandle f;

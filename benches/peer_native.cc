@@ -1,9 +1,13 @@
 // The rows of src/native.rs in the peer's C++, with the same method. Built by run.py against the PyPI package.
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ffi = tvm::ffi;
@@ -26,6 +30,87 @@ static void row(const char* name, Body body) {
   double best = 1e30;
   for (int i = 0; i < 7; ++i) best = std::min(best, once(count) / static_cast<double>(count));
   std::printf("%s=%.2f\n", name, best);
+}
+
+// Prints the minimum elapsed time per iteration of each of several threads, of which thread i runs bodies[i].
+static void together(const char* name, const std::vector<std::function<void(uint64_t)>>& bodies) {
+  using clock = std::chrono::steady_clock;
+  auto once = [&](uint64_t n) {
+    std::atomic<size_t> ready{0};
+    std::vector<clock::time_point> starts(bodies.size()), ends(bodies.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      threads.emplace_back([&, i] {
+        ready.fetch_add(1);
+        while (ready.load() < bodies.size()) std::this_thread::yield();
+        starts[i] = clock::now();
+        bodies[i](n);
+        ends[i] = clock::now();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    auto start = *std::min_element(starts.begin(), starts.end());
+    auto end = *std::max_element(ends.begin(), ends.end());
+    return std::chrono::duration<double, std::nano>(end - start).count();
+  };
+  uint64_t count = 16;
+  while (once(count) < 1e7 && count <= (1u << 28)) count *= 2;
+  double best = 1e30;
+  for (int i = 0; i < 12; ++i) best = std::min(best, once(count) / static_cast<double>(count));
+  std::printf("%s=%.2f\n", name, best);
+}
+
+// The rows of `threads` in native.rs.
+static void threads(const ffi::Function& nop) {
+  auto calls = [](ffi::Function f) {
+    return [f](uint64_t n) {
+      for (uint64_t i = 0; i < n; ++i) keep(f(static_cast<int64_t>(i), 2, 3));
+    };
+  };
+  auto two = [](const char* name, auto body) { together(name, {body, body}); };
+  two("two_threads_one_function", calls(nop));
+  two("two_threads_registry_get", [](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ffi::Function::GetGlobal("bench.nop"));
+  });
+  ffi::Array<int64_t> array;
+  ffi::Array<ffi::Function> objects;
+  ffi::List<int64_t> list;
+  ffi::Map<int64_t, int64_t> map;
+  for (int64_t i = 0; i < 1000; ++i) {
+    array.push_back(i);
+    objects.push_back(nop);
+    list.push_back(i);
+    map.Set(i, i);
+  }
+  two("two_threads_one_array", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(array[static_cast<int64_t>(i % 1000)]);
+  });
+  two("two_threads_one_array_of_objects", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(objects[static_cast<int64_t>(i % 1000)]);
+  });
+  two("two_threads_one_map", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(map.at(static_cast<int64_t>(i % 1000)));
+  });
+  two("two_threads_one_list_get", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(list[static_cast<int64_t>(i % 1000)]);
+  });
+  auto own = [] { return ffi::Function::FromPacked([](const ffi::AnyView*, int32_t, ffi::Any*) {}); };
+  together("one_thread_own_function", {calls(own())});
+  together("two_threads_own_function", {calls(own()), calls(own())});
+  auto append = [](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::List<int64_t> items;
+      for (int64_t i = 0; i < 1000; ++i) items.push_back(i);
+      keep(items);
+    }
+  };
+  together("one_thread_own_list", {append});
+  two("two_threads_own_list", append);
+  auto make = [](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("a string that does not fit the value", 36));
+  };
+  together("one_thread_own_objects", {make});
+  two("two_threads_own_objects", make);
 }
 
 int main() {
@@ -124,5 +209,6 @@ int main() {
   };
   strings("map_get_str_heap", "a key on the heap ");
   strings("map_get_str_small", "k");
+  threads(nop);
   return 0;
 }

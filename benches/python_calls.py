@@ -5,7 +5,9 @@ FOLDER contains the libraries that ``extensions.py`` has built. Prints ``name=na
 """
 
 import asyncio
+import ctypes
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +36,7 @@ def common():
         range_100=range(100), a=np.zeros(4, np.float32), b=np.zeros(4, np.float32), c=np.zeros(4, np.float32),
         py0=lambda: None, callback=lambda *args: None, callback_any=lambda *args: None, callback_0=lambda: None,
         callback_1=lambda x: x, callback_3=lambda a, b, c: None, callback_text=lambda text: None, fail=fail,
-        numpy_from_dlpack=np.from_dlpack, four_threads=four_threads,
+        numpy_from_dlpack=np.from_dlpack, threads=threads,
     )  # fmt: skip
 
 
@@ -50,10 +52,23 @@ def runtime(m, folder, ours):
     for name in "loop1 loop3 loop_str loop_arrays".split():
         names[name] = lambda: get(loop)
 
+    @functools.lru_cache(None)
     def kernels():
-        names["module"] = module = m.load_module(os.path.join(folder, "kernels.so"))
-        return module
+        return m.load_module(os.path.join(folder, "kernels.so"))
 
+    @functools.lru_cache(None)
+    def kept():
+        # A copy of the library, because the setting of `keeping` belongs to the native function.
+        return m.load_module(os.path.join(folder, "kernels_kept.so"))
+
+    def keeping(function):
+        """Returns a function of a library, after setting that its calls keep the GIL."""
+        setattr(function, "releases_gil" if ours else "release_gil", False)
+        return function
+
+    for name, called in (("nop", "nop"), ("echo", "echo"), ("apply", "apply"), ("add", "add"), ("loop", "call_n")):
+        names[f"library_{name}"] = lambda called=called: kernels()[called]
+        names[f"kept_{name}"] = lambda called=called: keeping(kept()[called])
     array = list(range(100))
     names.update(
         get=lambda: get,
@@ -62,13 +77,14 @@ def runtime(m, folder, ours):
         nop_callable=lambda: get("testing.nop"),
         echo=lambda: get("testing.echo"),
         apply=lambda: get("testing.apply"),
+        library=kernels,
         packed_any=lambda: convert(lambda *args: None),
         loop0=lambda: get("testing.call_n" if ours else "bench.call_n"),
         add3=lambda: get("testing.add3_i64" if ours else "bench.add3"),
         concat=lambda: get("testing.concat" if ours else "bench.concat"),
         raise_error=lambda: get("testing.raise_error" if ours else "testing.test_raise_error"),
         add=lambda: kernels()["add"],
-        library_loop=lambda: kernels()["call_n"],
+        bytes_each=lambda: bytes_each(m.__name__, folder),
         Array=lambda: m.Array,
         List=lambda: m.List,
         array=lambda: convert(array),
@@ -119,12 +135,13 @@ def graphs(m, define, save, load):
         Other=lambda: classes()[1],
         graph=graph,
         graph_twin=lambda: graph(True),
-        graph_repr=lambda: get("ffi.ReprPrint"),
-        structural_equal=lambda: get("ffi.StructuralEqual"),
-        structural_hash=lambda: get("ffi.StructuralHash"),
-        recursive_equal=lambda: get("ffi.RecursiveEq"),
-        recursive_hash=lambda: get("ffi.RecursiveHash"),
-        deep_copy=lambda: get("ffi.DeepCopy"),
+        graph_repr=lambda: repr,
+        structural_equal=lambda: m.structural_equal,
+        structural_hash=lambda: m.structural_hash,
+        # The peer's package has these three only as global functions.
+        recursive_equal=lambda: getattr(m, "recursive_equal", None) or get("ffi.RecursiveEq"),
+        recursive_hash=lambda: getattr(m, "recursive_hash", None) or get("ffi.RecursiveHash"),
+        deep_copy=lambda: getattr(m, "deep_copy", None) or get("ffi.DeepCopy"),
         structural_walk=lambda: m.structural_walk,
         structural_map=lambda: m.structural_map,
         see=lambda: lambda node: None,
@@ -163,8 +180,8 @@ def anyfn(folder):
         **graphs(
             anyfn,
             functools.partial(anyfn.object, structural="tree", frozen=True),
-            lambda value: get("ffi.ToJSONGraphString")(value, None),
-            get("ffi.FromJSONGraphString", allow_missing=True),
+            anyfn.save_json,
+            anyfn.load_json,
         ),
         add3_by_name=lambda: get("testing.add3_i64"),
         IntPair=lambda: Point,
@@ -224,6 +241,8 @@ def extension(module, folder):
     )
 
 
+# Names of the packages whose objects are measured.
+MODULES = {"anyfn": "anyfn", "peer": "tvm_ffi"}
 CONTENDERS = {
     "anyfn": anyfn,
     "peer": peer,
@@ -232,23 +251,96 @@ CONTENDERS = {
 }
 
 
-def four_threads(function, count):
-    """Calls a function `count` times on each of four threads. Returns the elapsed nanoseconds divided by `count`."""
-    ready = threading.Barrier(5)
+def threads(number, function, count, *args):
+    """Calls a function `count` times on each of several threads. Returns the elapsed nanoseconds divided by `count`."""
+    ready = threading.Barrier(number + 1)
 
     def work():
         ready.wait()
         for _ in range(count):
-            function(1)
+            function(*args)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
+    started = [threading.Thread(target=work) for _ in range(number)]
+    for thread in started:
         thread.start()
     ready.wait()
     start = time.perf_counter_ns()
-    for thread in threads:
+    for thread in started:
         thread.join()
     return (time.perf_counter_ns() - start) / count
+
+
+# Number of objects of which `bytes_each` takes the mean, where each is small.
+OBJECTS = 20_000
+
+
+def objects(names, m):
+    """Returns a dict from the kind of object to a function that creates the object number `i`, and how many are created."""
+    pair, python_pair, get, library = names["IntPair"](), names["PythonPair"](), m.get_global_func, names["library"]()
+    array, ints, text, table = np.zeros(4, np.float32), range(1000), "x" * 62, {i: i for i in range(1000)}
+    return {
+        "pair": (lambda i: pair(i, i), OBJECTS),
+        "python_pair": (lambda i: python_pair(i, i), OBJECTS),
+        # Objects without a Python wrapper, as those of a graph: the array holds a copy of each.
+        "pair_in_array": (lambda i: m.Array([pair(j, j) for j in range(100)]), 200),
+        "function": (lambda i: m.convert(lambda: None), OBJECTS),
+        "looked_up": (lambda i: get("testing.nop"), OBJECTS),
+        "of_library": (lambda i: library["nop"], OBJECTS),
+        "tensor": (lambda i: m.from_dlpack(array), OBJECTS),
+        "array_4": (lambda i: m.Array(range(4)), OBJECTS),
+        "array_1000": (lambda i: m.Array(ints), 200),
+        "array_text": (lambda i: m.Array([f"{text}{j:02}" for j in range(100)]), 200),
+        "list_1000": (lambda i: m.List(ints), 200),
+        "map_4": (lambda i: m.Map({j: j for j in range(4)}), OBJECTS),
+        "map_1000": (lambda i: m.Map(table), 200),
+        "dict_1000": (lambda i: m.Dict(table), 200),
+    }
+
+
+class Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of the C library."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks used fordblks keep".split()]
+
+
+def allocated():
+    """Returns the number of bytes that are allocated in this process, including the headers of the allocations."""
+    import gc
+
+    gc.collect()
+    function = ctypes.CDLL(None).mallinfo2
+    function.restype = Mallinfo
+    found = function()
+    return found.used + found.hblkhd
+
+
+def measure_objects(contender, folder):
+    """Prints the bytes of one object of each kind as JSON. Python's allocator must be that of the C library."""
+    names = CONTENDERS[contender](folder)
+    found = {}
+    for kind, (make, count) in objects(names, __import__(MODULES[contender])).items():
+        # The first objects may create tables that all share.
+        kept = [make(i) for i in range(10)]
+        kept = [None] * count
+        before = allocated()
+        for i in range(count):
+            kept[i] = make(i)
+        found[kind] = (allocated() - before) / count
+        del kept
+    print(json.dumps(found))
+
+
+@functools.lru_cache(None)
+def bytes_of_objects(module, folder):
+    contender = next(who for who, name in MODULES.items() if name == module)
+    environment = dict(os.environ, PYTHONMALLOC="malloc")
+    command = [sys.executable, __file__, contender, folder, "--objects"]
+    return json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def bytes_each(module, folder):
+    """Returns a function that returns how many bytes an object of a kind occupies, measured in another process."""
+    return lambda kind: bytes_of_objects(module, folder)[kind]
 
 
 def async_calls(start_call):
@@ -320,7 +412,7 @@ def load_time(module, folder):
 def measure(row, names):
     """Measures one row of the benchmark and returns its nanoseconds per item."""
     if row.statement.startswith("="):
-        return direct(row.statement[1:], names)
+        return direct(row.statement[1:], names) / row.per
     timer = timeit.Timer(row.statement, row.setup, globals=names)
     count = 1
     while timer.timeit(count) < SLICE_S:
@@ -340,6 +432,9 @@ def direct(expression, names):
 
 
 def main(contender, folder, *only):
+    if only == ("--objects",):
+        measure_objects(contender, folder)
+        return
     names, why = common(), {}
     for name, make in CONTENDERS[contender](folder).items():
         try:

@@ -14,10 +14,32 @@ KERNELS = "Compiled kernels"
 SESSIONS = "Sessions"
 # The section of building a kernel, without the C compiler.
 BUILDS = "Building a kernel"
+# The section of native programs with two threads, and the section whose programs measure it.
+THREADS, RUST = "Two threads", "Rust beside the peer's C++"
+# The section of copies and conversions of tensors, which are compared with NumPy.
+COPIES = "Copies and casts of tensors"
+# The section whose figures are bytes.
+MEMORY = "Memory"
+
+# Reasons why the two sides of a row do different work, by the key in `Row.unlike`.
+UNLIKE = {
+    "lock": "The functions `testing.*` of anyfn keep the global interpreter lock (GIL) during a call, those of tvm_ffi release it,"
+    " and the two are compiled from different sources.",
+    "error": "The two functions that raise the error are compiled from different sources: anyfn's is in Rust, and tvm_ffi's is in"
+    " C++, which symbolises a backtrace at each error.",
+    "object": "The object of anyfn is a Rust value whose constructor, field and method are registered functions; that of tvm_ffi is"
+    " a C++ struct with reflected fields.",
+    "async": "anyfn calls the function by `call_async`; tvm_ffi has none, so its call goes through the executor of the event loop.",
+    "connect": "The session includes the start of its process and, with a key, a handshake; the plain socket includes neither.",
+    "cipher": "The column `raw` has no cipher. The difference is the price of the key.",
+    "list": "A List of anyfn is locked by each operation, so that threads may change it; one of tvm_ffi is not, and threads that"
+    " change it corrupt it.",
+    "exact": "anyfn checks that the integer type holds each value exactly, and NumPy changes the value if it does not.",
+}
 
 
 class Row(NamedTuple):
-    """A row of a benchmark table. Its figure is a time in nanoseconds."""
+    """A row of a benchmark table. Its figure is a time in nanoseconds, in the section `MEMORY` a number of bytes."""
 
     name: str
     # Statement that `timeit` runs in a loop, or, after "=", an expression that returns the nanoseconds itself.
@@ -34,6 +56,10 @@ class Row(NamedTuple):
     against: str = "peer"
     # Label in the chart, which contains only rows with a label.
     label: Optional[str] = None
+    # Key in `UNLIKE`, if the two sides do different work. Such a row has no budget; its twins have it.
+    unlike: Optional[str] = None
+    # Rows, or a column, in which both sides do the same work.
+    twins: str = ""
 
 
 def _plain(names, **budgets):
@@ -44,6 +70,25 @@ def _plain(names, **budgets):
 NODES = 1023
 JSON_BYTES = 133_481
 CATCH = "try: {}\nexcept ValueError: pass"
+CATCH_TYPE = "try: {}\nexcept TypeError: pass"
+# Twins of the rows that call the functions of the testing libraries: both call one C library. The first row of a pair releases
+# the GIL on both sides, as both do by default; the second keeps it on both.
+CALLS = "library_{0}, library_{0}_gil_kept"
+CALLBACKS = "callback_from_library_{0}, callback_from_library_{0}_gil_kept"
+
+
+def _lock(name, statement, twin, **options):
+    """Returns a row that calls a function of the testing library."""
+    return Row(name, statement, unlike="lock", twins=CALLS.format(twin), **options)
+
+
+def _twins(name, statement, budget, label=None, prefix="library"):
+    """Returns two rows that call one C library: `nop` in the statement releases the GIL, `kept_nop` keeps it."""
+    kept = statement.replace("library_", "kept_")
+    return [
+        Row(f"{prefix}_{name}", statement, budget, label=label),
+        Row(f"{prefix}_{name}_gil_kept", kept, budget, label=label and f"{label} (GIL kept)"),
+    ]
 
 SECTIONS = {
     "C through function pointers": _plain(
@@ -61,70 +106,103 @@ SECTIONS = {
         raise_and_catch=0.05,
         registry_get=0.3,
     ),
+    # Two native threads. The figure is the elapsed time per iteration of each thread, so it equals that of one thread if the
+    # threads do not slow each other down.
+    THREADS: [
+        Row("two_threads_one_function", budget=1.0),
+        Row("two_threads_registry_get", budget=1.0),
+        Row("two_threads_one_array", budget=1.0),
+        Row("two_threads_one_array_of_objects"),
+        Row("two_threads_one_map", budget=1.0),
+        Row("two_threads_one_list_get", unlike="list"),
+        Row("one_thread_own_function"),
+        # Two threads do at least 1.8 times the work of one.
+        Row("two_threads_own_function", against="one_thread_own_function", budget=1.11),
+        Row("one_thread_own_list"),
+        Row("two_threads_own_list", against="one_thread_own_list", budget=1.11),
+        Row("one_thread_own_objects"),
+        Row("two_threads_own_objects", against="one_thread_own_objects", budget=1.11),
+    ],
     "Python calls native functions": [
         Row("py_to_py_0", "py0()"),
-        Row("call_0", "nop0()", 0.4, label="call, no argument"),
-        Row("call_1_int", "nop1(1)", 0.4),
-        Row("call_3_ints", "nop3(1, 2, 3)", 0.4, label="call, 3 ints"),
-        Row("call_8_ints", "nop8(1, 2, 3, 4, 5, 6, 7, 8)", 0.4),
-        Row("call_float", "nop_float(1.5)"),
-        Row("call_bool", "nop_bool(True)"),
-        Row("call_none", "nop(None)"),
-        Row("call_mixed", "nop(1, 2.0, True, None)"),
-        Row("call_str_short", "nop_str('short')"),
-        Row("call_str_64", "nop_str(text)"),
-        Row("call_str_1mb", "nop_str(text_1mb)"),
-        Row("call_bytes_8", "nop_bytes(data)"),
-        Row("call_bytes_1mb", "nop_bytes(data_1mb)"),
-        Row("call_tuple_4", "nop_list((1, 2, 3, 4))"),
-        Row("call_list_10", "nop_list(list_10)", label="call, list of 10 ints"),
-        Row("call_list_1000", "nop_list(list_1000)"),
-        Row("call_dict_4", "nop_dict(dict_4)", label="call, dict of 4"),
-        Row("call_dict_1000", "nop_dict(dict_1000)"),
-        Row("call_nested", "nop(nested)"),
-        Row("call_3_numpy", "nop_arrays(a, b, c)", 0.25, label="call, 3 NumPy arrays"),
-        Row("call_3_tensors", "nop_arrays(ta, tb, tc)", 0.5),
-        Row("call_1_object", "nop_object(pair)"),
-        Row("call_python_callable", "nop_callable(callback)"),
-        Row("call_keyword", "add3_by_name(a=1, b=2, c=3)", label="call by keyword, 3 ints"),
-        Row("typed_3_ints", "add3(1, 2, 3)"),
-        Row("typed_concat", "concat('abc', 'def')"),
+        _lock("call_0", "nop0()", "call_0", label="call, no argument"),
+        *_twins("call_0", "library_nop()", 0.4, "C library, no argument"),
+        _lock("call_1_int", "nop1(1)", "call_1_int"),
+        *_twins("call_1_int", "library_nop(1)", 0.4),
+        _lock("call_3_ints", "nop3(1, 2, 3)", "call_3_ints", label="call, 3 ints"),
+        *_twins("call_3_ints", "library_nop(1, 2, 3)", 0.4, "C library, 3 ints"),
+        _lock("call_8_ints", "nop8(1, 2, 3, 4, 5, 6, 7, 8)", "call_8_ints"),
+        *_twins("call_8_ints", "library_nop(1, 2, 3, 4, 5, 6, 7, 8)", 0.4),
+        Row("call_float", "nop_float(1.5)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_bool", "nop_bool(True)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_none", "nop(None)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_mixed", "nop(1, 2.0, True, None)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_str_short", "nop_str('short')", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_str_64", "nop_str(text)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_str_1mb", "nop_str(text_1mb)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_bytes_8", "nop_bytes(data)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_bytes_1mb", "nop_bytes(data_1mb)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_tuple_4", "nop_list((1, 2, 3, 4))", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_list_10", "nop_list(list_10)", label="call, list of 10 ints", unlike="lock",
+            twins=CALLS.format("call_3_ints")),
+        Row("call_list_1000", "nop_list(list_1000)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_dict_4", "nop_dict(dict_4)", label="call, dict of 4", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_dict_1000", "nop_dict(dict_1000)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_nested", "nop(nested)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        _lock("call_3_numpy", "nop_arrays(a, b, c)", "call_3_numpy", label="call, 3 NumPy arrays"),
+        *_twins("call_3_numpy", "library_nop(a, b, c)", 0.25, "C library, 3 NumPy arrays"),
+        _lock("call_3_tensors", "nop_arrays(ta, tb, tc)", "call_3_tensors"),
+        *_twins("call_3_tensors", "library_nop(ta, tb, tc)", 0.5),
+        Row("call_1_object", "nop_object(pair)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_python_callable", "nop_callable(callback)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("call_keyword", "add3_by_name(a=1, b=2, c=3)", label="call by keyword, 3 ints", unlike="lock",
+            twins=CALLS.format("call_3_ints")),
+        Row("typed_3_ints", "add3(1, 2, 3)", unlike="lock", twins=CALLS.format("call_3_ints")),
+        Row("typed_concat", "concat('abc', 'def')", unlike="lock", twins=CALLS.format("call_3_ints")),
         Row("compiled_3_numpy", "add(a, b, c)", 0.3, label="compiled kernel, 3 NumPy arrays"),
         Row("compiled_3_tensors", "add(ta, tb, tc)"),
     ],
     "Python gets values back": [
-        Row("echo_int", "echo_int(1)"),
-        Row("echo_float", "echo_float(1.5)"),
-        Row("echo_none", "echo(None)"),
-        Row("echo_str_short", "echo_str('short')"),
-        Row("echo_str_64", "echo_str(text)", 0.25, label="echo, str of 64 bytes"),
-        Row("echo_str_1mb", "echo_str(text_1mb)"),
-        Row("echo_bytes_8", "echo_bytes(data)"),
-        Row("echo_bytes_1mb", "echo_bytes(data_1mb)"),
-        Row("echo_list_10", "echo(list_10)"),
-        Row("echo_dict_4", "echo(dict_4)"),
-        Row("echo_object", "echo(pair)"),
-        Row("echo_tensor", "echo(ta)"),
-        Row("echo_numpy", "echo(a)"),
-        Row("echo_function", "echo(nop)"),
+        Row("echo_int", "echo_int(1)", unlike="lock"),
+        Row("echo_float", "echo_float(1.5)", unlike="lock"),
+        Row("echo_none", "echo(None)", unlike="lock"),
+        Row("echo_str_short", "echo_str('short')", unlike="lock"),
+        Row("echo_str_64", "echo_str(text)", label="echo, str of 64 bytes", unlike="lock", twins=CALLS.format("echo_str_64")),
+        *_twins("echo_str_64", "library_echo(text)", 0.25, "C library, echo of a str of 64 bytes"),
+        Row("echo_str_1mb", "echo_str(text_1mb)", unlike="lock"),
+        Row("echo_bytes_8", "echo_bytes(data)", unlike="lock"),
+        Row("echo_bytes_1mb", "echo_bytes(data_1mb)", unlike="lock"),
+        Row("echo_list_10", "echo(list_10)", unlike="lock"),
+        Row("echo_dict_4", "echo(dict_4)", unlike="lock"),
+        Row("echo_object", "echo(pair)", unlike="lock"),
+        Row("echo_tensor", "echo(ta)", unlike="lock"),
+        Row("echo_numpy", "echo(a)", unlike="lock"),
+        Row("echo_function", "echo(nop)", unlike="lock"),
     ],
     "Native code calls Python": [
-        Row("apply_callback", "apply(callback_any, 1)", 0.7),
-        Row("apply_converted", "apply(packed_any, 1)", 0.7),
-        Row("callback_0", "=loop0(callback_0, {n})", 0.7, label="callback, no argument"),
-        Row("callback_1_int", "=loop1(callback_1, {n}, 1)", 0.7),
-        Row("callback_3_ints", "=loop3(callback_3, {n}, 1, 2, 3)", 0.7, label="callback, 3 ints"),
-        Row("callback_str_64", "=loop_str(callback_text, {n}, text)", 0.7),
-        Row("callback_3_tensors", "=loop_arrays(callback_3, {n}, ta, tb, tc)", 0.7),
-        Row("callback_from_library_0", "=library_loop(callback_0, {n})"),
-        Row("callback_from_library_3_ints", "=library_loop(callback_3, {n}, 1, 2, 3)"),
+        Row("apply_callback", "apply(callback_any, 1)", unlike="lock", twins="library_apply_callback, library_apply_callback_gil_kept"),
+        *_twins("apply_callback", "library_apply(callback_any, 1)", 0.7),
+        Row("apply_converted", "apply(packed_any, 1)", unlike="lock", twins="library_apply_converted, library_apply_converted_gil_kept"),
+        *_twins("apply_converted", "library_apply(packed_any, 1)", 0.7),
+        Row("callback_0", "=loop0(callback_0, {n})", label="callback, no argument", unlike="lock", twins=CALLBACKS.format("0")),
+        Row("callback_1_int", "=loop1(callback_1, {n}, 1)", unlike="lock", twins=CALLBACKS.format("3_ints")),
+        Row("callback_3_ints", "=loop3(callback_3, {n}, 1, 2, 3)", label="callback, 3 ints", unlike="lock",
+            twins=CALLBACKS.format("3_ints")),
+        Row("callback_str_64", "=loop_str(callback_text, {n}, text)", unlike="lock", twins=CALLBACKS.format("3_ints")),
+        Row("callback_3_tensors", "=loop_arrays(callback_3, {n}, ta, tb, tc)", unlike="lock",
+            twins=CALLBACKS.format("3_tensors")),
+        *_twins("0", "=library_loop(callback_0, {n})", 0.7, "C library, callback", "callback_from_library"),
+        *_twins("3_ints", "=library_loop(callback_3, {n}, 1, 2, 3)", 0.7, prefix="callback_from_library"),
+        *_twins("3_tensors", "=library_loop(callback_3, {n}, ta, tb, tc)", 0.7, prefix="callback_from_library"),
     ],
     "Errors in Python": [
         Row("py_error_caught", CATCH.format("fail()")),
-        Row("native_error_caught", CATCH.format("raise_error('ValueError', 'told so')"), 0.05,
-            label="native error, caught"),
-        Row("python_error_through_native", CATCH.format("apply(fail)"), 0.05,
-            label="Python error through native"),
+        Row("native_error_caught", CATCH.format("raise_error('ValueError', 'told so')"), label="native error, caught",
+            unlike="error", twins="library_error_caught"),
+        Row("library_error_caught", CATCH_TYPE.format("library_add(None, None, None)"), 0.05, label="C library, error caught"),
+        Row("python_error_through_native", CATCH.format("apply(fail)"), label="Python error through native", unlike="lock",
+            twins="python_error_through_library"),
+        Row("python_error_through_library", CATCH.format("library_apply(fail)"), 0.05),
     ],
     "Containers, tensors and objects in Python": [
         Row("convert_list_10", "convert(list_10)"),
@@ -149,11 +227,12 @@ SECTIONS = {
         Row("tensor_from_numpy", "from_dlpack(a)"),
         Row("numpy_from_tensor", "numpy_from_dlpack(ta)"),
         Row("tensor_shape", "ta.shape"),
-        Row("object_construct", "IntPair(1, 2)", 0.2, label="construct a native object"),
+        Row("object_construct", "IntPair(1, 2)", label="construct a native object", unlike="object",
+            twins="object_construct_python_defined"),
         Row("object_construct_python_defined", "PythonPair(1, 2)", 0.2),
         Row("object_field_get_python_defined", "python_pair.a"),
-        Row("object_field_get", "pair.a"),
-        Row("object_method", "pair.sum()"),
+        Row("object_field_get", "pair.a", unlike="object", twins="object_field_get_python_defined"),
+        Row("object_method", "pair.sum()", unlike="object"),
         Row("get_global_func", "get('testing.nop')"),
     ],
     # Each row runs in a fresh process that has imported NumPy, with a new copy of the library. `first` includes the first use of
@@ -169,9 +248,9 @@ SECTIONS = {
     # A tree of objects of a frozen type defined in Python, whose fields are a name, an int, and an Array of nodes.
     "Graphs of objects, per node": [
         Row("graph_repr", "graph_repr(graph)", per=NODES),
-        Row("graph_structural_equal", "structural_equal(graph, graph_twin, False, False)", 0.5, per=NODES,
+        Row("graph_structural_equal", "structural_equal(graph, graph_twin)", 0.5, per=NODES,
             label="structural equality, per node"),
-        Row("graph_structural_hash", "structural_hash(graph, False, False)", 0.5, per=NODES,
+        Row("graph_structural_hash", "structural_hash(graph)", 0.5, per=NODES,
             label="structural hash, per node"),
         Row("graph_recursive_equal", "recursive_equal(graph, graph_twin)", 0.5, per=NODES),
         Row("graph_recursive_hash", "recursive_hash(graph)", 0.5, per=NODES),
@@ -187,58 +266,87 @@ SECTIONS = {
             label="load JSON, per byte"),
     ],
     # Libraries that apache-tvm has compiled, in its runtime and in anyfn: `compiled_calls.py`.
+    # Two threads of the processor are given to each side.
     "Compiled code beside apache-tvm": _plain(
         "tvm_3_numpy tvm_3_numpy_copied tvm_3_tensors tvm_wrong_shape_caught tvm_call_packed tvm_load tvm_first_call"
         " parallel_launch parallel_launch_after_1_ms parallel_1_thread parallel_2_threads",
         tvm_3_numpy=0.3,
         parallel_launch=1.0,
+        parallel_launch_after_1_ms=1.0,
+        parallel_2_threads=1.0,
     ),
     # The rows of `kernels.py`.
     KERNELS: [
         Row("matmul_f32_512", against="numpy"),
-        Row("matmul_f32_1024", against="numpy", budget=1.0),
+        Row("matmul_f32_1024", against="numpy", budget=1.0, label="matrix product, f32 1024"),
         Row("matmul_f32_2048", against="numpy"),
         Row("matmul_f32_1000_999_1001", against="numpy"),
         Row("matmul_f64_1024", against="numpy"),
         Row("matmul_bias_relu_f32_1024", against="numpy"),
         Row("matmul_f32_512_2_cores", against="numpy"),
         # Two cores: at least 1.8 times as fast as one.
-        Row("matmul_f32_1024_2_cores", against="matmul_f32_1024", budget=0.556),
+        Row("matmul_f32_1024_2_cores", against="matmul_f32_1024", budget=0.556, label="matrix product, f32 1024, two cores"),
         Row("matmul_f32_2048_2_cores", against="matmul_f32_2048", budget=0.556),
-        Row("add_16m", against="numpy", budget=1.0),
+        Row("add_16m", against="numpy", budget=1.0, label="add, 16 Mi floats"),
         Row("add_16m_2_cores", against="numpy"),
-        Row("softmax_4096_1024", against="numpy"),
-        Row("layernorm_4096_1024", against="numpy"),
+        Row("softmax_4096_1024", against="numpy", label="softmax, 4096 x 1024"),
+        Row("layernorm_4096_1024", against="numpy", label="layer norm, 4096 x 1024"),
         Row("sum_rows_4096_1024", against="numpy"),
-        Row("sum_columns_4096_1024", against="numpy"),
-        Row("sum_all_4096_1024", against="numpy"),
+        Row("sum_columns_4096_1024", against="numpy", label="sum of columns, 4096 x 1024"),
+        Row("sum_all_4096_1024", against="numpy", label="sum, 4096 x 1024"),
         Row("sum_all_4096_1024_2_cores", against="numpy"),
-        Row("transpose_2048", against="numpy"),
-        Row("conv2d_3x3_64_64_56", against="numpy"),
+        Row("transpose_2048", against="numpy", label="transpose, 2048 x 2048"),
+        Row("conv2d_3x3_64_64_56", against="numpy", label="convolution, 3 x 3"),
     ],
-    # The rows of `src/sessions.rs` and `sessions.py`.
+    # The rows of `tensors.py`. The results are new tensors, except in `copy_into`.
+    COPIES: [
+        Row("copy_compact_f32_16mib", against="numpy", budget=1.0),
+        Row("copy_transposed_f32_2048", against="numpy", budget=1.0, label="copy, transposed, f32 2048 x 2048"),
+        Row("copy_transposed_f64_1024", against="numpy", budget=1.0),
+        Row("copy_transposed_f16_2048", against="numpy", budget=1.0),
+        Row("copy_transposed_u8_2048", against="numpy", budget=1.0),
+        Row("copy_transposed_f32_64", against="numpy", budget=1.0),
+        Row("copy_nchw_to_nhwc_f32", against="numpy", budget=1.0, label="copy, NCHW to NHWC"),
+        Row("copy_every_second_f32", against="numpy", budget=1.0),
+        Row("copy_every_second_column_f32", against="numpy", budget=1.0),
+        Row("copy_reversed_f32", against="numpy", budget=1.0),
+        Row("copy_columns_f32", against="numpy", budget=1.0),
+        Row("copy_into_transposed_f32_2048", against="numpy", budget=1.0),
+        Row("cast_f32_to_f64", against="numpy", budget=1.0),
+        Row("cast_f64_to_f32", against="numpy", budget=1.0, label="cast, f64 to f32"),
+        Row("cast_f32_to_f16", against="numpy", budget=1.0),
+        Row("cast_f16_to_f32", against="numpy", budget=1.0),
+        Row("cast_i32_to_f32", against="numpy", budget=1.0),
+        Row("cast_u8_to_f32", against="numpy", budget=1.0, label="cast, u8 to f32"),
+        Row("cast_i64_to_i32", against="numpy", unlike="exact"),
+        Row("cast_f32_to_i32", against="numpy", unlike="exact"),
+        Row("cast_transposed_u8_to_f32", against="numpy", budget=1.0),
+    ],
+    # The rows of `src/sessions.rs` and `sessions.py`. The sockets of `polled` poll before they block, like sessions.
     SESSIONS: [
-        Row("session_call_0", against="raw", budget=1.2),
-        Row("session_call_3_ints", against="raw", budget=1.2),
-        Row("session_call_0_python", against="raw", budget=1.2),
-        Row("session_call_3_ints_python", against="raw", budget=1.2),
-        Row("session_callback_0", against="raw"),
-        Row("session_four_threads_per_call", against="raw"),
-        Row("session_up_4kib", against="raw"),
-        Row("session_down_4kib", against="raw"),
+        Row("session_call_0", against="polled", budget=1.2, label="call, no argument"),
+        Row("session_call_3_ints", against="polled", budget=1.2, label="call, 3 ints"),
+        Row("session_call_0_python", against="polled", budget=1.2, label="call from Python, no argument"),
+        Row("session_call_3_ints_python", against="polled", budget=1.2),
+        Row("session_callback_0", against="polled", label="callback, no argument"),
+        Row("session_two_threads_per_call", against="polled"),
+        Row("session_four_threads_per_call", against="raw", budget=1.5, label="four threads, per call"),
+        Row("session_up_4kib", against="polled"),
+        Row("session_down_4kib", against="polled", label="4 KiB down"),
         # At least half of the bandwidth.
-        Row("session_up_64mib", against="raw", budget=2.0),
-        Row("session_down_64mib", against="raw", budget=2.0),
-        Row("session_connect", against="raw"),
-        Row("session_call_0_key", against="raw"),
-        Row("session_call_3_ints_key", against="raw"),
-        Row("session_callback_0_key", against="raw"),
-        Row("session_four_threads_per_call_key", against="raw"),
-        Row("session_up_4kib_key", against="raw"),
-        Row("session_down_4kib_key", against="raw"),
-        Row("session_up_64mib_key", against="raw", budget=2.0),
-        Row("session_down_64mib_key", against="raw", budget=2.0),
-        Row("session_connect_key", against="raw"),
+        Row("session_up_64mib", against="raw", budget=2.0, label="64 MiB up"),
+        Row("session_down_64mib", against="raw", budget=2.0, label="64 MiB down"),
+        Row("session_connect", against="raw", unlike="connect", label="connect"),
+        Row("session_call_0_key", against="polled", unlike="cipher", label="call with a key"),
+        Row("session_call_3_ints_key", against="polled", unlike="cipher"),
+        Row("session_callback_0_key", against="polled", unlike="cipher"),
+        Row("session_two_threads_per_call_key", against="polled", unlike="cipher"),
+        Row("session_four_threads_per_call_key", against="raw", unlike="cipher"),
+        Row("session_up_4kib_key", against="raw", budget=2.0),
+        Row("session_down_4kib_key", against="raw", budget=2.0, label="4 KiB down with a key"),
+        Row("session_up_64mib_key", against="raw", budget=2.0, label="64 MiB up with a key"),
+        Row("session_down_64mib_key", against="raw", budget=2.0, label="64 MiB down with a key"),
+        Row("session_connect_key", against="raw", unlike="connect"),
     ],
     # The rows of `builds.py`: creating tensor expressions, the default schedule, the passes, the passes with verification before
     # and after them, everything up to the C source, and building from the cache, both in a process that has built before and as
@@ -253,9 +361,33 @@ SECTIONS = {
         Row("build_again_fresh", limit_ns=1e6),
     ],
     "Threads, async, import": [
-        Row("four_threads_per_call", "=four_threads(nop1, {n})"),
-        Row("async_call", "=async_calls(2000)"),
+        Row("four_threads_per_call", "=threads(4, nop1, {n}, 1)", unlike="lock",
+            twins="four_threads_library_call, four_threads_library_call_gil_kept"),
+        *_twins("call", "=threads(4, library_nop, {n}, 1)", 1.0, prefix="four_threads_library"),
+        *_twins("call", "=threads(2, library_nop, {n}, 1)", 1.0, prefix="two_threads_library"),
+        Row("two_threads_get_global_func", "=threads(2, get, {n}, 'testing.nop')", 1.0),
+        Row("two_threads_array_index", "=threads(2, array.__getitem__, {n}, 50)", 1.0),
+        Row("two_threads_list_index", "=threads(2, items.__getitem__, {n}, 50)", 1.0),
+        Row("two_threads_map_lookup", "=threads(2, map_int.__getitem__, {n}, 50)", 1.0),
+        Row("async_call", "=async_calls(2000)", unlike="async"),
         Row("import_over_numpy", "=import_time()", limit_ns=15e6),
+    ],
+    # Bytes that one of many objects occupies, with everything that belongs to it: `python_calls.bytes_each`.
+    MEMORY: [
+        Row("memory_object", "=bytes_each('pair')", 1.0),
+        Row("memory_object_python_defined", "=bytes_each('python_pair')", 1.0),
+        Row("memory_object_in_array", "=bytes_each('pair_in_array')", 1.0, per=100),
+        Row("memory_function", "=bytes_each('function')", 1.0),
+        Row("memory_function_looked_up", "=bytes_each('looked_up')", 1.0),
+        Row("memory_function_of_library", "=bytes_each('of_library')", 1.0),
+        Row("memory_tensor_from_numpy", "=bytes_each('tensor')", 1.0),
+        Row("memory_array_4", "=bytes_each('array_4')", 1.0),
+        Row("memory_array_1000_per_item", "=bytes_each('array_1000')", 1.0, per=1000),
+        Row("memory_array_of_str_64_per_item", "=bytes_each('array_text')", 1.0, per=100),
+        Row("memory_list_1000_per_item", "=bytes_each('list_1000')", 1.0, per=1000),
+        Row("memory_map_4", "=bytes_each('map_4')", 1.0),
+        Row("memory_map_1000_per_item", "=bytes_each('map_1000')", 1.0, per=1000),
+        Row("memory_dict_1000_per_item", "=bytes_each('dict_1000')", 1.0, per=1000),
     ],
 }
 # Sections that `python_calls.py` measures. Other programs measure the remaining sections.

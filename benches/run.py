@@ -23,12 +23,14 @@ from pathlib import Path
 import extensions
 import instructions
 import report
-from rows import BUILDS, KERNELS, PYTHON_SECTIONS, SECTIONS, SESSIONS
+from rows import BUILDS, COPIES, KERNELS, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS
 
 ROOT = Path(__file__).resolve().parent.parent
-C, RUST = list(SECTIONS)[:2]
+C = next(iter(SECTIONS))
 COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
+# Parts of the benchmarks whose programs are written in Python. Those accept names of rows.
+PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS)
 
 
 class Bench:
@@ -39,8 +41,10 @@ class Bench:
         self.work = Path(options.work).resolve()
         self.work.mkdir(parents=True, exist_ok=True)
         # Section or IN_PYTHON -> contender -> command and environment.
-        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}, COMPILED: {}, KERNELS: {}, SESSIONS: {}, BUILDS: {}}
+        self.commands = {part: {} for part in (C, RUST, *PYTHON_PROGRAMS)}
         self.pythons = {}
+        # Section and contender -> environment variables beside those in `pythons`.
+        self.environments = {}
         self.missing = {}
         # Section or IN_PYTHON -> row -> contender -> least nanoseconds.
         self.found = {part: {} for part in self.commands}
@@ -59,6 +63,7 @@ class Bench:
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
         self.attempt("peer", options.peer_python, self.build_peer)
         self.add_kernels("anyfn", options.python)
+        self.commands[COPIES]["anyfn"] = [options.python, ROOT / "benches/tensors.py", *options.only]
         self.add_sessions("anyfn", options.python, options.command, options.sessions)
         self.commands[BUILDS]["anyfn"] = [options.python, ROOT / "benches/builds.py", work / "kernels", *options.only]
         self.attempt("compiled code", options.tvm_python, self.build_compiled)
@@ -74,6 +79,8 @@ class Bench:
     def build_compiled(self, python, work):
         folder = work / "compiled"
         extensions.run([python, ROOT / "testing/compiled/build.py", folder])
+        # By default, and whatever a program asks for later, apache-tvm uses half of the processors.
+        self.environments[COMPILED, "peer"] = {"TVM_NUM_THREADS": "2"}
         for who, runs in (("anyfn", self.options.python), ("peer", python)):
             self.commands[COMPILED][who] = [runs, ROOT / "benches/compiled_calls.py", who, folder, *self.options.only]
         self.add_kernels("peer", python)
@@ -107,11 +114,11 @@ class Bench:
     def round(self):
         """Runs each benchmark program once and records the figures that it prints."""
         for section, commands in self.commands.items():
-            if self.options.only and section not in (IN_PYTHON, COMPILED, KERNELS, SESSIONS, BUILDS):
+            if self.options.only and section not in PYTHON_PROGRAMS:
                 continue
             for who, command in commands.items():
-                in_python = section in (IN_PYTHON, COMPILED, KERNELS, SESSIONS, BUILDS) and who in self.pythons
-                environment = self.pythons[who][1] if in_python else {}
+                in_python = section in PYTHON_PROGRAMS and who in self.pythons
+                environment = dict(self.pythons[who][1] if in_python else {}, **self.environments.get((section, who), {}))
                 for line in extensions.run(command, **environment).splitlines():
                     self.keep(section, who, line)
 
@@ -130,7 +137,7 @@ class Bench:
         """Returns the recorded figures as nested dictionaries, by section of the results table, row and contender."""
         found = {}
         for section, rows in SECTIONS.items():
-            part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else section]
+            part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else RUST if section == THREADS else section]
             found[section] = {row.name: part[row.name] for row in rows if row.name in part}
         return found
 

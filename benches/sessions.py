@@ -3,7 +3,7 @@
 WORK contains the library of ``kernels.c``. For anyfn, COMMAND is ``anyfn``, whose server is started with and without a key, and
 PROGRAM is the program of ``src/sessions.rs``, which measures sessions from Rust; this program measures them from Python. The peer
 is apache-tvm's server and client. Prints ``name=nanoseconds`` for each row, ``name@raw=nanoseconds`` for the same bytes over
-plain Python sockets, or ``name!reason``.
+plain Python sockets that block, ``name@polled=nanoseconds`` for sockets that poll before they block, or ``name!reason``.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ import numpy as np
 LARGE, SMALL = 64 << 20, 4096
 # Sizes in bytes, as in `src/sessions.rs`: a call, an integer argument in it, and the answer None.
 CALL, INT, NONE = 39, 9, 17
+# Maximum nanoseconds that a read of a socket that polls does so before it blocks, as in a session.
+POLL_NS = 20_000
 
 
 def least(count, slices, *bodies):
@@ -57,11 +59,11 @@ def process(command, **options):
                 stream.close()
 
 
-def plain_exchange(port, up, down):
+def plain_exchange(port, up, down, polls):
     """Returns a function that sends `up` bytes over a plain socket and receives `down` bytes, for comparison."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    stream.sendall(up.to_bytes(8, "little") + down.to_bytes(8, "little"))
+    stream.sendall(b"".join(number.to_bytes(8, "little") for number in (up, down, int(polls))))
     request, send, receive = bytes(up), stream.sendall, stream.recv
 
     def once():
@@ -70,7 +72,19 @@ def plain_exchange(port, up, down):
         while left:
             left -= len(receive(left))
 
-    return once
+    now, flag = time.perf_counter_ns, socket.MSG_DONTWAIT
+
+    def once_polling():
+        send(request)
+        left, end = down, now() + POLL_NS
+        while left:
+            try:
+                left -= len(receive(left, flag))
+            except BlockingIOError:
+                if now() > end:
+                    left -= len(receive(left))
+
+    return once_polling if polls else once
 
 
 def anyfn_rows(work, command, program, only):
@@ -101,9 +115,9 @@ def anyfn_rows(work, command, program, only):
             for name, ints in (("session_call_0_python", 0), ("session_call_3_ints_python", 3)):
                 if only and name not in only:
                     continue
-                exchange = plain_exchange(raw, CALL + ints * INT, NONE)
-                ours, plain = least(50, 300, (lambda: nop(1, 2, 3)) if ints else nop, exchange)
-                print(f"{name}={ours:.1f}\n{name}@raw={plain:.1f}", flush=True)
+                exchanges = [plain_exchange(raw, CALL + ints * INT, NONE, polls) for polls in (False, True)]
+                ours, plain, polled = least(50, 300, (lambda: nop(1, 2, 3)) if ints else nop, *exchanges)
+                print(f"{name}={ours:.1f}\n{name}@raw={plain:.1f}\n{name}@polled={polled:.1f}", flush=True)
 
 
 def free_port():

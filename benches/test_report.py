@@ -20,9 +20,10 @@ def sample(**sections):
         "versions": {"peer": "0.1.15", "nanobind": "3.1.0", "pyo3": "0.30.1"},
         "sections": {
             calls: {
-                "call_0": {"anyfn": 20.0, "peer": 100.0, "nanobind": 12.0, "pyo3": 16.0},
-                "call_3_ints": {"anyfn": 90.0, "peer": 100.0},
-                "call_3_numpy": {"anyfn": 50.0},
+                "call_0": {"anyfn": 10.0, "peer": 100.0},
+                "library_call_0": {"anyfn": 20.0, "peer": 100.0, "nanobind": 12.0, "pyo3": 16.0},
+                "library_call_3_ints": {"anyfn": 90.0, "peer": 100.0},
+                "library_call_3_numpy": {"anyfn": 50.0},
             },
             errors: {"native_error_caught": {"anyfn": 1200.0, "peer": 30000.0}},
             "Threads, async, import": {"import_over_numpy": {"anyfn": 4.5e6, "peer": 57e6}},
@@ -41,11 +42,11 @@ def test_a_budget_is_met_or_missed_by_the_ratio():
     data = sample()
     del data["instructions"]
     text = report.markdown(data)
-    assert line_of(text, "call_0") == ["call_0", "20.0", "100.0", "0.20", "0.40", "met", "12.0", "16.0"]
-    assert line_of(text, "call_3_ints")[3:6] == ["0.90", "0.40", "**missed**"]
+    assert line_of(text, "library_call_0") == ["library_call_0", "20.0", "100.0", "0.20", "0.40", "met", "12.0", "16.0"]
+    assert line_of(text, "library_call_3_ints")[3:6] == ["0.90", "0.40", "**missed**"]
     # Without the peer there is no ratio and no verdict.
-    assert line_of(text, "call_3_numpy")[2:6] == ["", "", "0.25", ""]
-    assert line_of(text, "call_1_int")[1:6] == ["", "", "", "", "missing"]
+    assert line_of(text, "library_call_3_numpy")[2:6] == ["", "", "0.25", ""]
+    assert line_of(text, "library_call_1_int")[1:6] == ["", "", "", "", "missing"]
     assert line_of(text, "import_over_numpy")[4:6] == ["15 ms", "met"]
 
 
@@ -70,18 +71,77 @@ def test_kernels_are_compared_with_numpy_or_with_one_core():
     assert line_of(text, "softmax_4096_1024")[7] == "missing"
 
 
-def test_sessions_are_compared_with_plain_sockets():
+def test_sessions_are_compared_with_plain_sockets_that_block_or_poll():
     data = sample()
     data["sections"][rows.SESSIONS] = {
-        "session_call_0": {"anyfn": 7500.0, "raw": 6400.0, "peer": 8400.0},
+        "session_call_0": {"anyfn": 7500.0, "raw": 12800.0, "polled": 6400.0, "peer": 8400.0},
         "session_up_64mib": {"anyfn": 90e6, "raw": 40e6},
         "session_connect_key": {"anyfn": 3e6, "raw": 80e3},
     }
     text = report.markdown(data)
-    assert line_of(text, "session_call_0") == ["session_call_0", "7.5", "6.4", "8.4", "1.17", "raw", "1.20", "met"]
-    expected = ["session_up_64mib", "90,000", "40,000", "", "2.25", "raw", "2.00", "**missed**"]
+    assert line_of(text, "session_call_0") == ["session_call_0", "7.5", "12.8", "6.4", "8.4", "1.17", "polling", "1.20", "met"]
+    expected = ["session_up_64mib", "90,000", "40,000", "", "", "2.25", "raw", "2.00", "**missed**"]
     assert line_of(text, "session_up_64mib") == expected
-    assert line_of(text, "session_connect_key")[4:] == ["37.50", "raw", "", ""]
+    assert line_of(text, "session_connect_key")[5:] == ["37.50 ≠", "raw", "", ""]
+
+
+def test_rows_whose_sides_do_different_work_say_so_and_name_their_twins():
+    text = report.markdown(sample())
+    assert line_of(text, "call_0")[3:6] == ["0.10 ≠", "", ""]
+    assert f"≠ {rows.UNLIKE['lock']}" in text
+    assert "- `call_0`; like for like: `library_call_0`, `library_call_0_gil_kept`" in text
+
+
+def test_budgets_are_on_rows_whose_sides_do_the_same_work():
+    every = [row for section in rows.SECTIONS.values() for row in section]
+    names = {row.name for row in every}
+    assert {row.unlike for row in every if row.unlike} == set(rows.UNLIKE)
+    for row in every:
+        assert not row.unlike or (row.budget is None and row.limit_ns is None), row.name
+        assert bool(row.unlike) or not row.twins, row.name
+        for twin in filter(None, row.twins.split(", ")):
+            assert twin in names and not next(r for r in every if r.name == twin).unlike, (row.name, twin)
+
+
+def test_two_threads_are_compared_with_the_peer_or_with_one_thread():
+    data = sample()
+    data["sections"][rows.THREADS] = {
+        "two_threads_registry_get": {"anyfn": 8.0, "peer": 90.0},
+        "one_thread_own_function": {"anyfn": 5.0, "peer": 2.0},
+        "two_threads_own_function": {"anyfn": 5.25, "peer": 2.0},
+    }
+    text = report.markdown(data)
+    assert line_of(text, "two_threads_registry_get")[3:] == ["0.09", "peer", "1.00", "met"]
+    assert line_of(text, "two_threads_own_function")[3:] == ["1.05", "one_thread_own_function", "1.11", "met"]
+
+
+def test_memory_is_in_bytes():
+    data = sample()
+    data["sections"][rows.MEMORY] = {"memory_object": {"anyfn": 96.0, "peer": 144.0}}
+    text = report.markdown(data)
+    assert "| row | anyfn bytes | peer bytes | ratio | budget |  |" in text
+    assert line_of(text, "memory_object") == ["memory_object", "96.0", "144.0", "0.67", "1.00", "met"]
+
+
+def test_copies_are_compared_with_numpy():
+    data = sample()
+    data["sections"][rows.COPIES] = {"copy_reversed_f32": {"anyfn": 500e3, "numpy": 400e3}}
+    assert line_of(report.markdown(data), "copy_reversed_f32")[1:] == ["500.0", "400.0", "1.25", "1.00", "**missed**"]
+
+
+def test_the_page_opens_with_how_to_read_it_and_the_lines_that_matter():
+    text = report.markdown(sample())
+    parts = ["## How to read", "## What is like with like", "## Ten lines that matter", "![", "## Python calls"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    line = "| Python calls a C function with 3 ints (`library_call_3_ints`) | 90 ns | tvm_ffi: 100 ns | 0.90 |"
+    assert line in text.splitlines()
+    # Of the budgets whose rows were measured: `library_call_0` and the import are met.
+    assert "2 of 3 budgets are met. Missed: `library_call_3_ints` (0.90 of 0.40)." in text
+    assert len(report.LINES) == 10
+    for section, name, _ in report.LINES:
+        (row,) = [row for row in rows.SECTIONS[section] if row.name == name]
+        assert not row.unlike
 
 
 def test_what_is_not_measured_is_said():
@@ -93,13 +153,25 @@ def test_the_chart_has_a_bar_for_each_figure_and_longer_ones_for_more():
     root = xml.etree.ElementTree.fromstring(chart.chart(sample()))
     bars = [bar for bar in root.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
     # The row of the import in the sample data has no label.
-    assert len(bars) == 4 + 2 + 1 + 2
+    assert len(bars) == 2 + 4 + 2 + 1 + 2
     width = {bar.find(f"{SVG}title").text: float(bar.get("width")) for bar in bars}
-    assert width["anyfn: 20 ns"] < width["anyfn: 90 ns"] < width["anyfn: 1.2 µs"] < width["tvm_ffi: 30.0 µs"]
+    assert width["anyfn: 10 ns"] < width["anyfn: 20 ns"] < width["anyfn: 90 ns"] < width["anyfn: 1.2 µs"] < width["tvm_ffi: 30.0 µs"]
     texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert "call, 3 NumPy arrays" in texts and "PyO3" in texts
+    assert "C library, 3 NumPy arrays" in texts and "PyO3" in texts
     right = float(root.get("width"))
     assert all(float(text.get("x")) < right for text in root.iter(f"{SVG}text"))
+
+
+def test_the_chart_has_panels_for_calls_kernels_and_sessions():
+    data = sample()
+    data["sections"][rows.KERNELS] = {"add_16m": {"anyfn": 12e6, "numpy": 13e6, "peer": 14e6}}
+    data["sections"][rows.SESSIONS] = {"session_call_0": {"anyfn": 7500.0, "raw": 12800.0, "polled": 6400.0}}
+    root = xml.etree.ElementTree.fromstring(chart.chart(data))
+    titles = [text.text for text in root.iter(f"{SVG}text") if text.get("class") == "title"]
+    assert [title.split()[0] for title in titles] == ["Costs", "Kernels,", "Sessions"]
+    bars = {bar.find(f"{SVG}title").text: bar for bar in root.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None}
+    tops = [float(bars[name].get("y")) for name in ("anyfn: 10 ns", "NumPy: 13.0 ms", "polling sockets: 6.4 µs")]
+    assert tops == sorted(tops) and tops[-1] < float(root.get("height"))
 
 
 def test_a_chart_of_nothing_is_still_one():
@@ -110,8 +182,9 @@ def test_names_of_rows_and_labels_are_unique():
     for sections in (rows.PYTHON_SECTIONS, list(rows.SECTIONS)[:1], list(rows.SECTIONS)[1:2]):
         names = [row.name for section in sections for row in rows.SECTIONS[section]]
         assert len(names) == len(set(names))
-    labels = [row.label for section in rows.PYTHON_SECTIONS for row in rows.SECTIONS[section] if row.label]
-    assert len(labels) == len(set(labels))
+    for _, sections, _ in chart.PANELS:
+        labels = [row.label for section in sections for row in rows.SECTIONS[section] if row.label]
+        assert len(labels) == len(set(labels))
 
 
 def test_the_committed_report_is_what_the_committed_data_gives(tmp_path):

@@ -2,6 +2,7 @@
 //! the same rows with the peer's C++ API.
 
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::time::Instant;
 
 use anyfn::{Any, Array, Dict, Error, List, Map, PackedFunc, Result, String, TypedPackedFunc, registry};
@@ -160,9 +161,115 @@ fn maps() -> Result<()> {
     Ok(())
 }
 
+/// Prints the minimum elapsed time per iteration of each of several threads, of which thread `i` runs
+/// `bodies[i]`.
+fn together(name: &str, bodies: &mut [impl FnMut(u64) + Send]) {
+    let mut once = |count: u64| {
+        let ready = Barrier::new(bodies.len());
+        std::thread::scope(|scope| {
+            let run = |body| {
+                let ready = &ready;
+                scope.spawn(move || timed(ready, body, count))
+            };
+            let threads: Vec<_> = bodies.iter_mut().map(run).collect();
+            let times: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+            let (start, end) =
+                (times.iter().map(|times| times.0).min(), times.iter().map(|times| times.1).max());
+            match (start, end) {
+                (Some(start), Some(end)) => (end - start).as_nanos() as f64,
+                _ => f64::INFINITY,
+            }
+        })
+    };
+    let mut count = 16;
+    while once(count) < 1e7 && count <= 1 << 28 {
+        count *= 2;
+    }
+    let best = (0..12).map(|_| once(count)).fold(f64::INFINITY, f64::min);
+    println!("{name}={:.2}", best / count as f64);
+}
+
+/// Runs `body` when all threads are ready, and returns its start and its end.
+fn timed(ready: &Barrier, body: &mut impl FnMut(u64), count: u64) -> (Instant, Instant) {
+    ready.wait();
+    let start = Instant::now();
+    body(count);
+    (start, Instant::now())
+}
+
+/// Two threads that share a function, a name in the registry or a container, and threads that share nothing.
+fn threads() -> Result<()> {
+    let nop = PackedFunc::new(|_| Ok(Any::NONE));
+    let call = |f: &PackedFunc, n: u64| {
+        for i in 0..n {
+            black_box(black_box(f).call((i as i64, 2, 3)).is_ok());
+        }
+    };
+    let call_one = |n| call(&nop, n);
+    together("two_threads_one_function", &mut [call_one, call_one]);
+    let look_up = |n: u64| {
+        for _ in 0..n {
+            black_box(registry::find(black_box("bench.nop")).is_some());
+        }
+    };
+    together("two_threads_registry_get", &mut [look_up, look_up]);
+    let array: Array<i64> = (0..1000).collect();
+    let get = |n: u64| {
+        for i in 0..n {
+            let _ = black_box(black_box(&array).get(i as usize % 1000));
+        }
+    };
+    together("two_threads_one_array", &mut [get, get]);
+    let objects: Array<PackedFunc> = (0..1000).map(|_| nop.clone()).collect();
+    let get = |n: u64| {
+        for i in 0..n {
+            let _ = black_box(black_box(&objects).get(i as usize % 1000));
+        }
+    };
+    together("two_threads_one_array_of_objects", &mut [get, get]);
+    let map: Map<i64, i64> = (0..1000).map(|i| (i, i)).collect();
+    let get = |n: u64| {
+        for i in 0..n {
+            let _ = black_box(black_box(&map).get(i as i64 % 1000));
+        }
+    };
+    together("two_threads_one_map", &mut [get, get]);
+    let list: List<i64> = (0..1000).collect();
+    let get = |n: u64| {
+        for i in 0..n {
+            let _ = black_box(black_box(&list).get(i as usize % 1000));
+        }
+    };
+    together("two_threads_one_list_get", &mut [get, get]);
+    let own = || PackedFunc::new(|_| Ok(Any::NONE));
+    let call_own = |f: PackedFunc| move |n| call(&f, n);
+    together("one_thread_own_function", &mut [call_own(own())]);
+    together("two_threads_own_function", &mut [call_own(own()), call_own(own())]);
+    let append = |n: u64| {
+        for _ in 0..n.div_ceil(1000) {
+            let list: List<i64> = List::new();
+            for i in 0..1000i64 {
+                let _ = list.push(i);
+            }
+            black_box(list);
+        }
+    };
+    together("one_thread_own_list", &mut [append]);
+    together("two_threads_own_list", &mut [append, append]);
+    let make = |n: u64| {
+        for _ in 0..n {
+            black_box(String::from(black_box("a string that does not fit the value")));
+        }
+    };
+    together("one_thread_own_objects", &mut [make]);
+    together("two_threads_own_objects", &mut [make, make]);
+    Ok(())
+}
+
 fn main() -> Result<()> {
     calls()?;
     strings();
     sequences()?;
-    maps()
+    maps()?;
+    threads()
 }

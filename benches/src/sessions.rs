@@ -3,14 +3,16 @@
 //! and of one with a key, and the library is compiled from `kernels.c`. Started as `sessions raw`, the
 //! program serves the plain sockets and prints its two ports.
 //!
-//! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for the comparison. The two are measured alternately.
+//! Prints `name=nanoseconds` per row, and for the comparison `name@raw=nanoseconds` with sockets that block and
+//! `name@polled=nanoseconds` with sockets that poll before they block, as both ends of a session do. They are measured
+//! alternately.
 
 use std::error::Error;
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyfn::{Any, Bytes, DType, Device, Module, PackedFunc, Ref, Shape, Tensor, registry};
 use anyfn_host as _;
@@ -21,6 +23,8 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 const LARGE: usize = 64 << 20;
 const SMALL: usize = 4096;
+/// Maximum time that a read polls before it blocks, both in a session and over the plain sockets that poll.
+const POLL_TIME: Duration = Duration::from_micros(20);
 
 /// Size in bytes of the message for a call: a frame header and the content that `docs/rpc.md` describes. The
 /// next three constants are the sizes of a service call, of an integer argument, and of an answer without a
@@ -41,8 +45,8 @@ fn transferred(bytes: usize) -> usize {
     bytes + bytes.div_ceil((256 << 10) - 8) * 24
 }
 
-/// Serves the plain sockets. On one port, each client states how many bytes to exchange in each direction,
-/// and the two ends then exchange them repeatedly. On the other port, each client receives one byte.
+/// Serves the plain sockets. On one port, each client states how many bytes to exchange in each direction and
+/// whether to poll, and the two ends then exchange them repeatedly. On the other port, each client receives one byte.
 fn raw_server() -> Result<()> {
     let (echo, doors) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     println!("{} {}", echo.local_addr()?.port(), doors.local_addr()?.port());
@@ -64,9 +68,11 @@ fn raw_server() -> Result<()> {
 
 fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut sizes = [[0; 8]; 2];
+    let mut sizes = [[0; 8]; 3];
     stream.read_exact(sizes.as_flattened_mut())?;
-    let [up, down] = sizes.map(|size| u64::from_le_bytes(size) as usize);
+    let [up, down, polls] = sizes.map(|size| u64::from_le_bytes(size) as usize);
+    let polls = polls != 0;
+    stream.set_nonblocking(polls)?;
     let mut kept = vec![0; up.min(1 << 20)];
     let answer = vec![1; down];
     loop {
@@ -74,10 +80,37 @@ fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
             // Untouched memory, like that of a new tensor.
             stream.read_exact(&mut vec![0; up])?;
         } else {
-            stream.read_exact(&mut kept)?;
+            receive(&mut stream, &mut kept, polls)?;
         }
         stream.write_all(&answer)?;
     }
+}
+
+/// Fills `into` from a socket. If `polls` is true, which requires a non-blocking socket, each read polls for at most
+/// [`POLL_TIME`] before it blocks.
+fn receive(stream: &mut TcpStream, into: &mut [u8], polls: bool) -> std::io::Result<()> {
+    if !polls {
+        return stream.read_exact(into);
+    }
+    let (mut filled, mut begin) = (0, Instant::now());
+    while filled < into.len() {
+        let count = match stream.read(&mut into[filled..]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && begin.elapsed() > POLL_TIME => {
+                stream.set_nonblocking(false)?;
+                let count = stream.read(&mut into[filled..])?;
+                stream.set_nonblocking(true)?;
+                begin = Instant::now();
+                count
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            read => read?,
+        };
+        if count == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        filled += count;
+    }
+    Ok(())
 }
 
 /// Child process that serves the plain sockets (`raw_server`).
@@ -99,11 +132,13 @@ impl Raw {
         Ok(Raw { child, echo, doors })
     }
 
-    fn exchange(&self, up: usize, down: usize) -> Result<Exchange> {
+    fn exchange(&self, up: usize, down: usize, polls: bool) -> Result<Exchange> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.echo))?;
         stream.set_nodelay(true)?;
-        stream.write_all([up, down].map(|size| (size as u64).to_le_bytes()).as_flattened())?;
-        Ok(Exchange { stream, request: vec![1; up], answer: vec![0; down] })
+        let sizes = [up, down, usize::from(polls)];
+        stream.write_all(sizes.map(|size| (size as u64).to_le_bytes()).as_flattened())?;
+        stream.set_nonblocking(polls)?;
+        Ok(Exchange { stream, polls, request: vec![1; up], answer: vec![0; down] })
     }
 
     /// Opens a plain connection and waits for a byte from the child process.
@@ -123,6 +158,7 @@ impl Drop for Raw {
 /// A plain connection over which the two ends repeatedly exchange a fixed number of bytes in each direction.
 struct Exchange {
     stream: TcpStream,
+    polls: bool,
     request: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -133,7 +169,7 @@ impl Exchange {
         let read = if self.answer.len() > 1 << 20 {
             self.stream.read_exact(&mut vec![0; self.answer.len()])
         } else {
-            self.stream.read_exact(&mut self.answer)
+            receive(&mut self.stream, &mut self.answer, self.polls)
         };
         assert!(sent.is_ok() && read.is_ok(), "the process with the plain sockets has disconnected");
     }
@@ -162,23 +198,35 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of
-    /// each. A slice is one measurement of `count` iterations. Several slices of the same function
+    /// Measures `ours` and the functions of `beside`, in this order those of [`BESIDE`], alternately and prints the
+    /// minimum nanoseconds per iteration of each. A slice is one measurement of `count` iterations. Several slices of the same function
     /// follow each other, because the scheduler keeps a thread near the process with which it
     /// communicates only if that process seldom changes.
-    fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
-        let mut best = [f64::INFINITY; 2];
+    fn row<'a>(&self, name: &str, count: u32, slices: u32, ours: Timed<'a>, beside: Vec<Timed<'a>>) {
+        let mut all = vec![ours];
+        all.extend(beside);
+        let mut best = vec![f64::INFINITY; all.len()];
         let turns = slices.min(6);
         for _ in 0..turns {
-            for (best, timed) in best.iter_mut().zip([&mut ours, &mut raw]) {
+            for (best, timed) in best.iter_mut().zip(&mut all) {
                 for _ in 0..slices / turns {
                     *best = best.min(timed(count) / f64::from(count));
                 }
             }
         }
-        println!("{name}={:.1}", best[0]);
-        println!("{name}@raw={:.1}", best[1]);
+        for (best, who) in best.iter().zip([""].iter().chain(&BESIDE)) {
+            println!("{name}{who}={best:.1}");
+        }
     }
+}
+
+/// Suffixes of rows for plain sockets that block and that poll.
+const BESIDE: [&str; 2] = ["@raw", "@polled"];
+
+/// Returns functions that exchange the given numbers of bytes over plain sockets that block and that poll.
+fn exchanges<'a>(raw: &Raw, up: usize, down: usize) -> Result<Vec<Timed<'a>>> {
+    let made = [false, true].map(|polls| raw.exchange(up, down, polls));
+    made.into_iter().map(|exchange| exchange.map(|mut exchange| repeat(move || exchange.once()))).collect()
 }
 
 /// A session, and the module of the library that its remote end has loaded.
@@ -221,56 +269,61 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     let nop = side.function("nop")?;
     let name = format!("session_call_0{suffix}");
     if rows.wants(&name) {
-        let mut exchange = raw.exchange(CALL + seal, NONE + seal)?;
         let ours = repeat(|| drop(check(nop.call(()))));
-        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+        rows.row(&name, 50, 300, ours, exchanges(raw, CALL + seal, NONE + seal)?);
     }
     let name = format!("session_call_3_ints{suffix}");
     if rows.wants(&name) {
-        let mut exchange = raw.exchange(CALL + 3 * INT + seal, NONE + seal)?;
         let ours = repeat(|| drop(check(nop.call((1, 2, 3)))));
-        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+        rows.row(&name, 50, 300, ours, exchanges(raw, CALL + 3 * INT + seal, NONE + seal)?);
     }
     let name = format!("session_callback_0{suffix}");
     if rows.wants(&name) {
         let call_n = side.function("call_n")?;
         let callback = PackedFunc::new(|_| Ok(Any::NONE));
-        let mut exchange = raw.exchange(CALL + seal, NONE + seal)?;
         // The remote end measures the time: for it, a callback is a call and its answer.
         let ours: Timed<'_> =
             Box::new(|count| check(check(call_n.call((&callback, count))).get::<f64>()) * f64::from(count));
-        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+        rows.row(&name, 50, 300, ours, exchanges(raw, CALL + seal, NONE + seal)?);
     }
-    let name = format!("session_four_threads_per_call{suffix}");
-    if rows.wants(&name) {
-        let exchanges = (0..4).map(|_| raw.exchange(CALL + 3 * INT + seal, NONE + seal));
-        let mut exchanges = exchanges.collect::<Result<Vec<_>>>()?;
-        let ours = four(|count| {
+    for (threads, text) in [(2, "two"), (4, "four")] {
+        let name = format!("session_{text}_threads_per_call{suffix}");
+        if !rows.wants(&name) {
+            continue;
+        }
+        let ours = parallel(threads, |count| {
             std::thread::scope(|scope| {
-                for _ in 0..4 {
+                for _ in 0..threads {
                     scope.spawn(|| (0..count).for_each(|_| drop(check(nop.call((1, 2, 3))))));
                 }
             });
         });
-        let raw = four(|count| {
-            std::thread::scope(|scope| {
-                for exchange in &mut exchanges {
-                    scope.spawn(|| (0..count).for_each(|_| exchange.once()));
-                }
-            });
-        });
-        rows.row(&name, 400, 12, ours, raw);
+        // Four threads that poll would keep each other from the processors.
+        let kinds: &[bool] = if threads == 2 { &[false, true] } else { &[false] };
+        let mut beside = Vec::new();
+        for polls in kinds {
+            let exchanges = (0..threads).map(|_| raw.exchange(CALL + 3 * INT + seal, NONE + seal, *polls));
+            let mut exchanges = exchanges.collect::<Result<Vec<_>>>()?;
+            beside.push(parallel(threads, move |count| {
+                std::thread::scope(|scope| {
+                    for exchange in &mut exchanges {
+                        scope.spawn(|| (0..count).for_each(|_| exchange.once()));
+                    }
+                });
+            }));
+        }
+        rows.row(&name, 400, 24, ours, beside);
     }
     Ok(())
 }
 
-/// Returns a function that measures `count` iterations on four threads. The function calls `body`
-/// with a quarter of `count`, and `body(n)` must run `n` iterations on each of four threads at the
-/// same time.
-fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
+/// Returns a function that measures `count` iterations on several threads. The function calls `body` with the
+/// share of `count` of each thread, and `body(n)` must run `n` iterations on each of the threads at the same
+/// time.
+fn parallel<'a>(threads: u32, mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     Box::new(move |count| {
         let start = Instant::now();
-        body(count / 4);
+        body(count / threads);
         start.elapsed().as_nanos() as f64
     })
 }
@@ -306,12 +359,12 @@ fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
             Some(cipher) => Box::new(|_: u32| cipher.pipelined(source_bytes(&source))) as Timed<'_>,
             None => {
                 let bytes = large_call + transferred(LARGE);
-                let mut exchange =
-                    if up { raw.exchange(bytes, NONE)? } else { raw.exchange(large_call, bytes)? };
+                let (up, down) = if up { (bytes, NONE) } else { (large_call, bytes) };
+                let mut exchange = raw.exchange(up, down, false)?;
                 repeat(move || exchange.once())
             }
         };
-        rows.row(&name, 1, 6, ours, beside);
+        rows.row(&name, 1, 6, ours, vec![beside]);
     }
     let source = fresh(SMALL);
     let there = side.tensor(SMALL)?;
@@ -323,15 +376,11 @@ fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
             continue;
         }
         let (request, bytes) = (large_call + seal / 2, transferred(SMALL) + seal);
-        let mut exchange = if up {
-            raw.exchange(request + bytes, NONE + seal / 2)?
-        } else {
-            raw.exchange(request, bytes + NONE)?
-        };
+        let (sent, received) = if up { (request + bytes, NONE + seal / 2) } else { (request, bytes + NONE) };
         let ours = repeat(|| {
             check(if up { there.write(source.view(), None) } else { there.read(into.view(), None) });
         });
-        rows.row(&name, 50, 200, ours, repeat(move || exchange.once()));
+        rows.row(&name, 50, 200, ours, exchanges(raw, sent, received)?);
     }
     Ok(())
 }
@@ -392,7 +441,7 @@ fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str
         let ours: Timed<'_> = Box::new(move |_| {
             drop(kept.take());
             // The end of the previous session is not part of the measurement.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             let start = Instant::now();
             let session = check(Side::connect(port, key));
             check(session.info());
@@ -400,7 +449,7 @@ fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str
             kept = Some(session);
             took
         });
-        rows.row(&name, 1, 20, ours, repeat(|| raw.connect()));
+        rows.row(&name, 1, 20, ours, vec![repeat(|| raw.connect())]);
     }
 }
 
