@@ -5,6 +5,7 @@ use anyfn::access::{Access, Mode};
 use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Device, Result, TensorView, bail};
 
+use super::elements::move_elements;
 use super::layout::{Layout, byte_count, numbers, push_compact};
 use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
 
@@ -52,14 +53,14 @@ pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -
     };
     if to.kind == MemoryKind::Host {
         // SAFETY: the caller guarantees the memory of `to`; `source` holds its own memory.
-        unsafe { move_elements(&source, &Side::in_place(&to)) };
+        unsafe { source.move_to(&Side::in_place(&to)) };
         return Ok(());
     }
     // The bytes between the elements are written back unchanged.
     // SAFETY: the caller guarantees the memory.
     let target = unsafe { Side::fetched(&to, stream) }?;
     // SAFETY: `source` and `target` hold their memory.
-    unsafe { move_elements(&source, &target) };
+    unsafe { source.move_to(&target) };
     // SAFETY: the caller guarantees the memory.
     unsafe { target.send_back(&to, stream) }
 }
@@ -201,6 +202,16 @@ impl<'a> Side<'a> {
         Ok(Side { layout, start, held })
     }
 
+    /// Copies the elements to another side that does not overlap this one.
+    ///
+    /// # Safety
+    /// Both sides must be valid, and have the same shape and element type.
+    unsafe fn move_to(&self, to: &Side<'_>) {
+        let strides = [&self.layout.strides[..], &to.layout.strides[..]];
+        // SAFETY: the caller guarantees the elements. Tensors without elements were returned from before.
+        unsafe { move_elements(self.start, to.start, self.layout.shape, strides, self.layout.bits) };
+    }
+
     /// Writes the buffer that [`Side::fetched`] returned back to the memory of the tensor.
     ///
     /// # Safety
@@ -209,136 +220,5 @@ impl<'a> Side<'a> {
         let low = layout.low.div_euclid(8);
         // SAFETY: the tensor spans these bytes.
         unsafe { copy_bytes(host(self.held.as_ptr()), layout.at(low)?, self.held.len(), stream) }
-    }
-}
-
-/// One dimension of a copy: its extent, and the strides of source and target in elements.
-#[derive(Clone, Copy, Debug)]
-struct Dim {
-    extent: i64,
-    from: i64,
-    to: i64,
-}
-
-/// Copies elements individually between two ranges of main memory that do not overlap.
-///
-/// # Safety
-/// Both sides must be valid, and have the same shape and element type.
-unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
-    let bits = from.layout.bits;
-    let strides = from.layout.strides.iter().zip(&to.layout.strides);
-    let (mut at_from, mut at_to) = (0i64, 0i64);
-    let mut dims: Vec<Dim> =
-        from.layout.shape.iter().zip(strides).map(dim).filter(|dim| dim.extent != 1).collect();
-    dims.retain(|dim| {
-        // All elements along the dimension have the same target, which keeps the last one.
-        if dim.to == 0 {
-            at_from += (dim.extent - 1) * dim.from;
-        }
-        dim.to != 0
-    });
-    // The largest strides of the target come first (outermost), so that it is written in order.
-    dims.sort_by_key(|dim| core::cmp::Reverse((dim.to.unsigned_abs(), dim.from.unsigned_abs())));
-    dims.dedup_by(|inner, outer| {
-        // Merges two dimensions that are one dimension for both source and target.
-        let one = inner.from.checked_mul(inner.extent) == Some(outer.from)
-            && inner.to.checked_mul(inner.extent) == Some(outer.to);
-        if one {
-            *outer = Dim { extent: outer.extent * inner.extent, ..*inner };
-        }
-        one
-    });
-    let inner = dims.pop().unwrap_or(Dim { extent: 1, from: 1, to: 1 });
-    let mut index = vec![0i64; dims.len()];
-    loop {
-        if bits.is_multiple_of(8) {
-            let item = (bits / 8) as i64;
-            let source = from.start.wrapping_offset((at_from * item) as isize);
-            let target = to.start.wrapping_offset((at_to * item) as isize);
-            // SAFETY: the caller guarantees all elements; these are those of one row.
-            unsafe { move_row(source, target, inner, item as usize) };
-        } else {
-            for i in 0..inner.extent {
-                let (source, target) = (at_from + i * inner.from, at_to + i * inner.to);
-                // SAFETY: the caller guarantees all elements; this is one of them.
-                unsafe { move_bits(from.start, source as i128, to.start, target as i128, bits) };
-            }
-        }
-        // Advances to the next row, with the last dimension varying fastest.
-        let mut at = dims.len();
-        loop {
-            let Some(next) = at.checked_sub(1) else { return };
-            at = next;
-            let Dim { extent, from, to } = dims[at];
-            index[at] += 1;
-            (at_from, at_to) = (at_from + from, at_to + to);
-            if index[at] < extent {
-                break;
-            }
-            (at_from, at_to) = (at_from - extent * from, at_to - extent * to);
-            index[at] = 0;
-        }
-    }
-}
-
-fn dim((extent, (from, to)): (&i64, (&i64, &i64))) -> Dim {
-    Dim { extent: *extent, from: *from, to: *to }
-}
-
-/// Copies one row of elements of `item` bytes each.
-///
-/// # Safety
-/// The elements of the row must be valid in source and target.
-unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
-    let Dim { extent, from, to } = row;
-    if from == 1 && to == 1 {
-        // SAFETY: the caller guarantees the row, which has no gaps.
-        unsafe { core::ptr::copy_nonoverlapping(source, target, extent as usize * item) };
-        return;
-    }
-    macro_rules! typed {
-        ($($size:literal => $ty:ty),*) => {
-            match item {
-                $($size => {
-                    let (source, target) = (source.cast::<$ty>(), target.cast::<$ty>());
-                    for i in 0..extent as isize {
-                        let source = source.wrapping_offset(i * from as isize);
-                        // SAFETY: the caller guarantees the row.
-                        let value = unsafe { source.read_unaligned() };
-                        let target = target.wrapping_offset(i * to as isize);
-                        // SAFETY: the caller guarantees the row, which includes this element of the target.
-                        unsafe { target.write_unaligned(value) };
-                    }
-                })*
-                _ => for i in 0..extent as isize {
-                    let source = source.wrapping_offset(i * from as isize * item as isize);
-                    let target = target.wrapping_offset(i * to as isize * item as isize);
-                    // SAFETY: the caller guarantees the row.
-                    unsafe { core::ptr::copy_nonoverlapping(source, target, item) };
-                },
-            }
-        };
-    }
-    typed!(1 => u8, 2 => u16, 4 => u32, 8 => u64, 16 => u128);
-}
-
-/// Copies one element of `bits` bits, which need not begin at a byte boundary.
-///
-/// # Safety
-/// `from` and `to` must be offsets of valid elements, counted in elements from `source` and `target`.
-unsafe fn move_bits(source: *const u8, from: i128, target: *mut u8, to: i128, bits: u64) {
-    let (from, to) = (from * i128::from(bits), to * i128::from(bits));
-    for bit in 0..i128::from(bits) {
-        let (from, to) = (from + bit, to + bit);
-        // SAFETY: the caller guarantees the element.
-        let byte = unsafe { source.wrapping_offset(from.div_euclid(8) as isize).read() };
-        let set = byte >> from.rem_euclid(8) & 1;
-        let place = target.wrapping_offset(to.div_euclid(8) as isize);
-        let mask = 1u8 << to.rem_euclid(8);
-        // SAFETY: the caller guarantees the element of the target, part of which is in this byte.
-        let old = unsafe { place.read() };
-        let new = if set == 1 { old | mask } else { old & !mask };
-        // SAFETY: the byte was read above, and the caller guarantees that it may be written.
-        unsafe { place.write(new) };
     }
 }

@@ -1,12 +1,13 @@
 //! Tensors: allocated by device drivers, viewed in other shapes, copied, and read element by element.
 //!
-//! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`], then `element` (the encodings of all
+//! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`] with `elements`, then `element` (the encodings of all
 //! element types), `cast` and `text`. Other languages and the methods of `anyfn::Tensor` call registered functions
 //! (`globals`).
 
 mod cast;
 mod copy;
 mod element;
+mod elements;
 mod globals;
 mod layout;
 mod make;
