@@ -1,13 +1,15 @@
 //! Numeric operations on the elements of tensors: filling, type conversion, and decoding to types that all
 //! languages support.
 
+use anyfn::access::{Access, Mode};
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
 
+use super::convert::{Format, RUN, run};
 use super::copy::{Compact, copy, to_bytes};
 use super::element::{Element, Number, Scalar};
-use super::layout::{byte_count, element_bits, element_count, show};
+use super::layout::{Layout, byte_count, element_bits, element_count, show};
 use super::make;
-use crate::device::{DEFAULT_STREAM, buffer};
+use crate::device::{DEFAULT_STREAM, MemoryKind, buffer, memory_kind};
 
 /// The codes (bit patterns) of the scalars of a compact tensor. All codes have the same width. They are
 /// packed without gaps, lowest bits first.
@@ -148,24 +150,78 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
     if read.lanes != written.lanes || read.complex && !written.complex {
         bail!("TypeError", "elements of {} cannot be converted to {dtype} one by one", from.dtype());
     }
-    // SAFETY: the caller guarantees the tensor.
-    let bytes = unsafe { to_bytes(from) }?;
-    let codes = Codes::new(&bytes, &read.scalar);
-    let mut out = buffer(byte_count(dtype, from.shape())?)?;
-    let bits = written.scalar.bits() as usize;
     // A real number becomes the real part of a complex one.
     let step = if written.complex && !read.complex { 2 } else { 1 };
-    for index in 0..element_count(from.shape())? * read.scalars {
-        let number = read.scalar.decode(codes.get(index));
-        let Some(code) = written.scalar.encode(number) else {
-            let at = place(index / read.scalars, from.shape());
-            bail!("ValueError", "{} at {at} cannot be represented as {dtype}", shown(number));
-        };
-        put(&mut out, bits, index * step, code);
+    let layout = Layout::of(from)?;
+    let in_place =
+        layout.kind == MemoryKind::Host && layout.is_compact() && layout.total_bits().is_multiple_of(8);
+    let (held, _access);
+    let source: &[u8] = if in_place && layout.count > 0 {
+        _access = Access::begin([(layout.region(), Mode::Read)])?;
+        // SAFETY: the elements fill this range, which the caller guarantees, and functions of the runtime that write wait.
+        unsafe { core::slice::from_raw_parts(layout.start(), (layout.total_bits() / 8) as usize) }
+    } else {
+        // SAFETY: the caller guarantees the tensor.
+        held = unsafe { to_bytes(from) }?;
+        &held
+    };
+    let view = made.view();
+    let is_host = memory_kind(device) == MemoryKind::Host;
+    let mut out = buffer(if is_host { 0 } else { byte_count(dtype, from.shape())? })?;
+    let start = if is_host { Layout::of(&view)?.start() } else { out.as_mut_ptr() };
+    let converted = convert_all(from, dtype, (&read, &written), source, step, |at, piece| {
+        // SAFETY: the pieces follow each other and have as many bytes as the tensor, or the buffer, whose memory is new.
+        unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), start.wrapping_add(at), piece.len()) };
+    });
+    converted?;
+    if !is_host {
+        // SAFETY: the tensor was created just now.
+        unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &view) }?;
     }
-    // SAFETY: the tensor was created just now.
-    unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     Ok(made)
+}
+
+/// Converts all scalars of a tensor, which are packed in `source`, and calls `keep` with the offset and the bytes of each run of
+/// the result. Each result is followed by `step - 1` zeros.
+///
+/// # Errors
+/// Returns `ValueError` with the first value that `dtype` cannot represent.
+fn convert_all(
+    from: &TensorView<'_>,
+    dtype: DType,
+    (read, written): (&Element, &Element),
+    source: &[u8],
+    step: usize,
+    mut keep: impl FnMut(usize, &[u8]),
+) -> Result<()> {
+    let count = element_count(from.shape())? * read.scalars;
+    let (size, bits) = (read.scalar.bits() as usize, written.scalar.bits() as usize);
+    let formats = (Format::of(&read.scalar), Format::of(&written.scalar));
+    let codes = Codes::new(source, &read.scalar);
+    let mut piece = [0; 2 * 8 * RUN];
+    for first in (0..count).step_by(RUN) {
+        let end = count.min(first + RUN);
+        // A run begins at a byte, because its length is a multiple of 8.
+        let piece = &mut piece[..((end - first) * step * bits).div_ceil(8)];
+        let is_done = step == 1
+            && match formats {
+                (Some(from), Some(to)) => run(from, to, &source[first * size / 8..end * size / 8], piece),
+                _ => false,
+            };
+        if !is_done {
+            piece.fill(0);
+            for index in first..end {
+                let number = read.scalar.decode(codes.get(index));
+                let Some(code) = written.scalar.encode(number) else {
+                    let at = place(index / read.scalars, from.shape());
+                    bail!("ValueError", "{} at {at} cannot be represented as {dtype}", shown(number));
+                };
+                put(piece, bits, (index - first) * step, code);
+            }
+        }
+        keep(first * step * bits / 8, piece);
+    }
+    Ok(())
 }
 
 /// Formats the indices of the element at the position `index` in row-major order.

@@ -441,25 +441,19 @@ mod tests {
                 .collect();
             let (from, from_low, from_high) = layout(&mut random, &shape, true);
             let (to, to_low, to_high) = layout(&mut random, &shape, false);
-            let bytes = |low: i64, high: i64| ((high - low + 1) as u64 * bits).div_ceil(8) as usize + 16;
-            let source: Vec<u8> = (0..bytes(from_low, from_high)).map(|_| random.below(256) as u8).collect();
+            // The first element begins at a byte.
+            let starts = [-from_low, -to_low].map(|start| (start + 7) / 8 * 8);
+            let bytes = |start: i64, high: i64| ((start + high + 1) as u64 * bits).div_ceil(8) as usize;
+            let source: Vec<u8> = (0..bytes(starts[0], from_high)).map(|_| random.below(256) as u8).collect();
             // Elements of whole bytes need not be aligned.
-            let mut target = vec![0xA5_u8; bytes(to_low, to_high) + 1];
+            let mut target = vec![0xA5_u8; bytes(starts[1], to_high) + 1];
             let mut expected = target.clone();
-            let starts = [-from_low, -to_low];
             plainly(&source, &mut expected[1..], &shape, [&from, &to], starts, bits);
-            let offset = |start: i64| if bits % 8 == 0 { start as isize * bits as isize / 8 } else { 0 };
-            let (begin, end) = (source.as_ptr().wrapping_offset(offset(starts[0])), target[1..].as_mut_ptr());
-            let end = end.wrapping_offset(offset(starts[1]));
-            if bits % 8 == 0 {
-                // SAFETY: both ranges have been made for the layouts.
-                unsafe { move_elements(begin, end, &shape, [&from, &to], bits) };
-            } else if starts == [0, 0] {
-                // SAFETY: both ranges have been made for the layouts.
-                unsafe { move_elements(begin, end, &shape, [&from, &to], bits) };
-            } else {
-                continue;
-            }
+            let offsets = starts.map(|start| start as isize * bits as isize / 8);
+            let begin = source.as_ptr().wrapping_offset(offsets[0]);
+            let end = target[1..].as_mut_ptr().wrapping_offset(offsets[1]);
+            // SAFETY: both ranges have been made for the layouts.
+            unsafe { move_elements(begin, end, &shape, [&from, &to], bits) };
             assert!(target == expected, "round {round}: {bits} bits, {shape:?}, {from:?}, {to:?}");
         }
     }

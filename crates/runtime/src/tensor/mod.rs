@@ -1,10 +1,11 @@
 //! Tensors: allocated by device drivers, viewed in other shapes, copied, and read element by element.
 //!
 //! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`] with `elements`, then `element` (the encodings of all
-//! element types), `cast` and `text`. Other languages and the methods of `anyfn::Tensor` call registered functions
+//! element types), `cast` with `convert`, and `text`. Other languages and the methods of `anyfn::Tensor` call registered functions
 //! (`globals`).
 
 mod cast;
+mod convert;
 mod copy;
 mod element;
 mod elements;

@@ -1,0 +1,423 @@
+//! Converts runs of numbers between the formats that processors know, with the results of `element`, which converts one number of
+//! any format.
+//!
+//! A run is converted in one loop that the compiler vectorises, or in two through a format that represents all its numbers exactly.
+//! The loops only exist per format and not per pair of formats, which would be many times the code.
+
+use super::element::{Element, Scalar};
+use anyfn::DType;
+
+/// Maximum number of scalars in a run.
+pub(super) const RUN: usize = 512;
+
+/// Format of a scalar that [`run`] converts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Format {
+    Bool,
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    I64,
+    U64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+impl Format {
+    /// Returns the format of a scalar, or `None` if [`run`] does not convert it.
+    pub(super) fn of(scalar: &Scalar) -> Option<Format> {
+        let float = |code, bits| Element::of(DType::new(code, bits, 1)).is_some_and(|e| e.scalar == *scalar);
+        Some(match scalar {
+            Scalar::Bool { bits: 8 } => Format::Bool,
+            Scalar::Int { bits: 8 } => Format::I8,
+            Scalar::Uint { bits: 8 } => Format::U8,
+            Scalar::Int { bits: 16 } => Format::I16,
+            Scalar::Uint { bits: 16 } => Format::U16,
+            Scalar::Int { bits: 32 } => Format::I32,
+            Scalar::Uint { bits: 32 } => Format::U32,
+            Scalar::Int { bits: 64 } => Format::I64,
+            Scalar::Uint { bits: 64 } => Format::U64,
+            Scalar::Float(_) if float(anyfn::abi::kDLFloat, 16) => Format::F16,
+            Scalar::Float(_) if float(anyfn::abi::kDLBfloat, 16) => Format::Bf16,
+            Scalar::Float(_) if float(anyfn::abi::kDLFloat, 32) => Format::F32,
+            Scalar::Float(_) if float(anyfn::abi::kDLFloat, 64) => Format::F64,
+            _ => return None,
+        })
+    }
+
+    /// Returns true if `f32` represents all numbers of the format.
+    fn is_in_f32(self) -> bool {
+        use Format::{Bf16, Bool, F16, F32, I8, I16, U8, U16};
+        matches!(self, Bool | I8 | U8 | I16 | U16 | F16 | Bf16 | F32)
+    }
+}
+
+/// Converts each number: `$x` of the type `$from` in the bytes `$source` becomes `$value` in the bytes `$target`.
+macro_rules! each {
+    ($source:expr, $target:expr, |$x:ident: $from:ty| $value:expr) => {{
+        let source = $source.as_chunks::<{ size_of::<$from>() }>().0;
+        for (from, to) in source.iter().zip($target.as_chunks_mut().0) {
+            let $x = <$from>::from_le_bytes(*from);
+            *to = ($value).to_le_bytes();
+        }
+    }};
+}
+
+/// Returns `x`, or the NaN that `element` encodes, which has the sign of `x`.
+macro_rules! one_nan {
+    ($x:expr, $float:ident) => {{
+        let x = $x;
+        if x.is_nan() { $float::NAN.copysign(x) } else { x }
+    }};
+}
+
+/// Converts the scalars in `source`, of which there are at most [`RUN`], and writes them to the beginning of `target`. Returns
+/// false if this module does not convert them or the target format does not represent all of them; `target` has no meaning then.
+pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
+    let mut wide = [0; 8 * RUN];
+    match to {
+        Format::F64 => to_f64(from, source, target),
+        Format::F32 => to_f32(from, source, target),
+        Format::F16 | Format::Bf16 => {
+            let floats = &mut wide[..4 * scalars(from, source)];
+            if !from.is_in_f32() || !to_f32(from, source, floats) {
+                return false;
+            }
+            if to == Format::F16 {
+                return half::encode(floats, target);
+            }
+            each!(floats, target, |x: f32| bf16(x));
+            true
+        }
+        _ => {
+            let ints = &mut wide[..8 * scalars(from, source)];
+            to_i64(from, source, ints) && from_i64(to, ints, target)
+        }
+    }
+}
+
+/// Returns the number of scalars in `source`.
+fn scalars(format: Format, source: &[u8]) -> usize {
+    use Format::{Bf16, Bool, F16, F32, I8, I16, I32, U8, U16, U32};
+    source.len()
+        / match format {
+            Bool | I8 | U8 => 1,
+            I16 | U16 | F16 | Bf16 => 2,
+            I32 | U32 | F32 => 4,
+            _ => 8,
+        }
+}
+
+/// Rounds a number to the nearest of `bfloat16`, ties to even. Returns its code.
+fn bf16(x: f32) -> u16 {
+    let code = x.to_bits();
+    let rounded = code.wrapping_add(0x7FFF + (code >> 16 & 1));
+    let nan = 0x7FC0_0000 | code & 0x8000_0000;
+    ((if x.is_nan() { nan } else { rounded }) >> 16) as u16
+}
+
+fn of_bf16(code: u16) -> f32 {
+    f32::from_bits(u32::from(code) << 16)
+}
+
+fn to_f32(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+    match from {
+        Format::Bool => each!(source, target, |x: u8| f32::from(u8::from(x != 0))),
+        Format::I8 => each!(source, target, |x: i8| f32::from(x)),
+        Format::U8 => each!(source, target, |x: u8| f32::from(x)),
+        Format::I16 => each!(source, target, |x: i16| f32::from(x)),
+        Format::U16 => each!(source, target, |x: u16| f32::from(x)),
+        // `f64` represents all integers of 32 bits, so these are rounded once.
+        Format::I32 => each!(source, target, |x: i32| x as f32),
+        Format::U32 => each!(source, target, |x: u32| f64::from(x) as f32),
+        Format::I64 => each!(source, target, |x: i64| x as f64 as f32),
+        Format::U64 => each!(source, target, |x: u64| x as f64 as f32),
+        Format::F16 => return half::decode(source, target),
+        Format::Bf16 => each!(source, target, |x: u16| one_nan!(of_bf16(x), f32)),
+        Format::F32 => each!(source, target, |x: f32| x),
+        Format::F64 => each!(source, target, |x: f64| one_nan!(x as f32, f32)),
+    }
+    true
+}
+
+fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+    match from {
+        Format::Bool => each!(source, target, |x: u8| f64::from(u8::from(x != 0))),
+        Format::I8 => each!(source, target, |x: i8| f64::from(x)),
+        Format::U8 => each!(source, target, |x: u8| f64::from(x)),
+        Format::I16 => each!(source, target, |x: i16| f64::from(x)),
+        Format::U16 => each!(source, target, |x: u16| f64::from(x)),
+        Format::I32 => each!(source, target, |x: i32| f64::from(x)),
+        Format::U32 => each!(source, target, |x: u32| f64::from(x)),
+        Format::I64 => each!(source, target, |x: i64| x as f64),
+        Format::U64 => each!(source, target, |x: u64| x as f64),
+        Format::F16 => {
+            let mut floats = [0; 4 * RUN];
+            let floats = &mut floats[..2 * source.len()];
+            if !half::decode(source, floats) {
+                return false;
+            }
+            each!(floats, target, |x: f32| one_nan!(f64::from(x), f64));
+        }
+        Format::Bf16 => each!(source, target, |x: u16| one_nan!(f64::from(of_bf16(x)), f64)),
+        Format::F32 => each!(source, target, |x: f32| one_nan!(f64::from(x), f64)),
+        Format::F64 => each!(source, target, |x: f64| x),
+    }
+    true
+}
+
+/// Converts integers, and floats that are integers, to `i64`. Returns false if that is not possible.
+fn to_i64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+    let mut fits = true;
+    macro_rules! whole {
+        ($float:ty) => {
+            each!(source, target, |x: $float| {
+                let value = x as i64;
+                // The conversion saturates, and the largest integer would become the next power of two here.
+                fits &= value as $float == x && value != i64::MAX;
+                value
+            })
+        };
+    }
+    match from {
+        Format::Bool => each!(source, target, |x: u8| i64::from(x != 0)),
+        Format::I8 => each!(source, target, |x: i8| i64::from(x)),
+        Format::U8 => each!(source, target, |x: u8| i64::from(x)),
+        Format::I16 => each!(source, target, |x: i16| i64::from(x)),
+        Format::U16 => each!(source, target, |x: u16| i64::from(x)),
+        Format::I32 => each!(source, target, |x: i32| i64::from(x)),
+        Format::U32 => each!(source, target, |x: u32| i64::from(x)),
+        Format::I64 => each!(source, target, |x: i64| x),
+        Format::U64 => each!(source, target, |x: u64| {
+            fits &= x <= i64::MAX as u64;
+            x
+        }),
+        Format::F32 => whole!(f32),
+        Format::F64 => whole!(f64),
+        Format::F16 | Format::Bf16 => return false,
+    }
+    fits
+}
+
+/// Converts integers to an integer format or bool. Returns false if the format does not represent all of them.
+fn from_i64(to: Format, source: &[u8], target: &mut [u8]) -> bool {
+    let mut fits = true;
+    macro_rules! narrow {
+        ($int:ty) => {
+            each!(source, target, |x: i64| {
+                fits &= x as $int as i64 == x;
+                x as $int
+            })
+        };
+    }
+    match to {
+        Format::Bool => each!(source, target, |x: i64| {
+            fits &= (0..=1).contains(&x);
+            x as u8
+        }),
+        Format::I8 => narrow!(i8),
+        Format::U8 => narrow!(u8),
+        Format::I16 => narrow!(i16),
+        Format::U16 => narrow!(u16),
+        Format::I32 => narrow!(i32),
+        Format::U32 => narrow!(u32),
+        Format::I64 => each!(source, target, |x: i64| x),
+        Format::U64 => each!(source, target, |x: i64| {
+            fits &= x >= 0;
+            x
+        }),
+        _ => return false,
+    }
+    fits
+}
+
+/// Numbers of `float16`, which processors convert since 2012.
+#[cfg(target_arch = "x86_64")]
+mod half {
+    use core::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_cvtph_ps, _mm_cvtps_ph, _mm_loadl_epi64, _mm_loadu_ps, _mm_storel_epi64,
+        _mm_storeu_ps,
+    };
+    use std::is_x86_feature_detected;
+
+    /// Decodes codes of 2 bytes to `f32`. Returns false if the processor cannot.
+    pub(super) fn decode(source: &[u8], target: &mut [u8]) -> bool {
+        // SAFETY: the processor has the instructions, as was checked.
+        is_x86_feature_detected!("f16c") && unsafe { decode_by_processor(source, target) }
+    }
+
+    /// Encodes numbers of `f32`, rounded to the nearest, ties to even. Returns false if the processor cannot.
+    pub(super) fn encode(source: &[u8], target: &mut [u8]) -> bool {
+        // SAFETY: the processor has the instructions, as was checked.
+        is_x86_feature_detected!("f16c") && unsafe { encode_by_processor(source, target) }
+    }
+
+    #[target_feature(enable = "f16c")]
+    fn decode_by_processor(source: &[u8], target: &mut [u8]) -> bool {
+        let (blocks, rest) = source.as_chunks::<8>();
+        let (to, to_rest) = target[..2 * source.len()].as_chunks_mut::<16>();
+        let four = |from: &[u8; 8], to: &mut [u8; 16]| {
+            // SAFETY: it has the size of four codes.
+            let codes = unsafe { _mm_loadl_epi64(from.as_ptr().cast()) };
+            let numbers = _mm_cvtph_ps(codes);
+            // SAFETY: it has the size of four numbers.
+            unsafe { _mm_storeu_ps(to.as_mut_ptr().cast(), numbers) };
+            let floats = to.as_chunks_mut::<4>().0;
+            for float in floats {
+                *float = one_nan!(f32::from_le_bytes(*float), f32).to_le_bytes();
+            }
+        };
+        for (from, to) in blocks.iter().zip(to) {
+            four(from, to);
+        }
+        let (mut from, mut to) = ([0; 8], [0; 16]);
+        from[..rest.len()].copy_from_slice(rest);
+        four(&from, &mut to);
+        to_rest.copy_from_slice(&to[..to_rest.len()]);
+        true
+    }
+
+    #[target_feature(enable = "f16c")]
+    fn encode_by_processor(source: &[u8], target: &mut [u8]) -> bool {
+        let (blocks, rest) = source.as_chunks::<16>();
+        let (to, to_rest) = target[..source.len() / 2].as_chunks_mut::<8>();
+        let four = |from: &[u8; 16], to: &mut [u8; 8]| {
+            let mut floats = *from;
+            for float in floats.as_chunks_mut::<4>().0 {
+                *float = one_nan!(f32::from_le_bytes(*float), f32).to_le_bytes();
+            }
+            // SAFETY: it has the size of four numbers.
+            let numbers = unsafe { _mm_loadu_ps(floats.as_ptr().cast()) };
+            let codes = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(numbers);
+            // SAFETY: it has the size of four codes.
+            unsafe { _mm_storel_epi64(to.as_mut_ptr().cast(), codes) };
+        };
+        for (from, to) in blocks.iter().zip(to) {
+            four(from, to);
+        }
+        let (mut from, mut to) = ([0; 16], [0; 8]);
+        from[..rest.len()].copy_from_slice(rest);
+        four(&from, &mut to);
+        to_rest.copy_from_slice(&to[..to_rest.len()]);
+        true
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod half {
+    pub(super) fn decode(_source: &[u8], _target: &mut [u8]) -> bool {
+        false
+    }
+
+    pub(super) fn encode(_source: &[u8], _target: &mut [u8]) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TYPES: [&str; 13] = [
+        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
+        "bfloat16", "float32", "float64",
+    ];
+
+    fn scalar(name: &str) -> Scalar {
+        Element::of(name.parse().unwrap()).unwrap().scalar
+    }
+
+    /// Returns codes of a format: all of at most 16 bits, otherwise the ones near powers of two and many others.
+    fn codes(scalar: &Scalar) -> Vec<u64> {
+        let bits = scalar.bits();
+        if bits <= 16 {
+            return (0..1 << bits).collect();
+        }
+        let most = u64::MAX >> (64 - bits);
+        let near =
+            (0..bits).flat_map(|bit| (0..5).map(move |by| (1_u64 << bit).wrapping_add(by).wrapping_sub(2)));
+        let mut codes: Vec<u64> = near.flat_map(|code| [code & most, !code & most]).collect();
+        if let Scalar::Float(_) = scalar {
+            let values = [
+                0.0,
+                0.5,
+                1.5,
+                65504.0,
+                65519.9,
+                65520.0,
+                1e-8,
+                5.96e-8,
+                3.4e38,
+                1e39,
+                255.0,
+                256.0,
+                f64::INFINITY,
+            ];
+            let tops = [8, 16, 31, 32, 53, 63, 64].map(|bits| f64::powi(2.0, bits));
+            for value in values.into_iter().chain(tops).chain(tops.map(|top| top - 1.0)) {
+                codes.extend(
+                    [value, -value]
+                        .map(|value| scalar.encode(super::super::element::Number::Float(value)).unwrap()),
+                );
+            }
+        }
+        let mut next = 1_u64;
+        codes.extend((0..20_000).map(|_| {
+            next = next.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (next ^ next >> 32) & most
+        }));
+        codes
+    }
+
+    #[test]
+    fn every_format_is_converted_as_single_numbers_are() {
+        for from in TYPES {
+            let read = scalar(from);
+            let (size, codes) = ((read.bits() / 8) as usize, codes(&read));
+            for to in TYPES.into_iter().filter(|to| *to != from) {
+                let written = scalar(to);
+                let formats = (Format::of(&read).unwrap(), Format::of(&written).unwrap());
+                let (mut converted, bytes) = (0, (written.bits() / 8) as usize);
+                let mut target = [0xA5; 8 * RUN];
+                let mut expect = |codes: &[u64]| {
+                    let source: Vec<u8> =
+                        codes.iter().flat_map(|code| code.to_le_bytes()[..size].to_vec()).collect();
+                    let expected: Option<Vec<u64>> =
+                        codes.iter().map(|code| written.encode(read.decode(*code))).collect();
+                    if run(formats.0, formats.1, &source, &mut target) {
+                        let got: Vec<u64> = target[..codes.len() * bytes].chunks(bytes).map(little).collect();
+                        assert_eq!(Some(got), expected, "{from} to {to}: {codes:x?}");
+                        converted += codes.len();
+                    }
+                };
+                // Each number alone, so that those that are not represented do not hide others, and runs of all lengths.
+                codes.iter().for_each(|code| expect(&[*code]));
+                (1..40).for_each(|length| expect(&codes[..length]));
+                codes.chunks(RUN).for_each(&mut expect);
+                let is_slow = |format: &str| matches!(format, "float16" | "bfloat16");
+                let through_f32 = formats.0.is_in_f32() || !is_slow(to);
+                let to_int = !is_slow(from) || to.starts_with("float") || is_slow(to);
+                let is_known = through_f32
+                    && to_int
+                    && (cfg!(target_arch = "x86_64") || (from != "float16" && to != "float16"));
+                assert!(!is_known || converted > 0, "{from} to {to}");
+            }
+        }
+    }
+
+    fn little(bytes: &[u8]) -> u64 {
+        bytes.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte))
+    }
+
+    #[test]
+    fn other_formats_are_left_to_single_numbers() {
+        for name in ["int4", "uint1", "float8_e4m3", "int24"] {
+            assert_eq!(Format::of(&scalar(name)), None, "{name}");
+        }
+    }
+}
