@@ -36,7 +36,14 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
         ScopeFile::on_disk(&image, &soname).map_err(|on_disk| format!("{in_memory}; {on_disk}"))
     })?;
     // SAFETY: the scope library has no code; the caller vouches for `library`.
-    let scope = unsafe { Library::open(file.path()) }?;
+    let scope = unsafe { Library::open(file.path()) }.or_else(|reason| {
+        if file.is_reachable() {
+            return Err(reason);
+        }
+        let on_disk = ScopeFile::on_disk(&image, &soname).map_err(|on_disk| format!("{reason}; {on_disk}"))?;
+        // SAFETY: the scope library has no code; the caller vouches for `library`. The first attempt has not opened it.
+        unsafe { Library::open(on_disk.path()) }
+    })?;
     match Library::find(library) {
         Some(library) => Ok([library, scope]),
         None => {
@@ -57,13 +64,16 @@ enum ScopeFile {
 }
 
 impl ScopeFile {
-    /// Creates a file in memory. This fails where descriptors have no paths, for example in a root folder without `/proc`.
+    /// Creates a file in memory.
     fn in_memory(image: &[u8], count: u32) -> Result<ScopeFile, String> {
         let file = memory_file(image).map_err(|e| format!("cannot create a file in memory: {e}"))?;
         let path = unique_path(file.as_raw_fd(), count)?;
-        std::fs::metadata(OsStr::from_bytes(path.as_bytes()))
-            .map_err(|e| format!("cannot open a file in memory by its path: {e}"))?;
         Ok(ScopeFile::Memory { _file: file, path })
+    }
+
+    /// Returns false if the path does not lead to the file. Descriptors have no paths in a root folder without `/proc`.
+    fn is_reachable(&self) -> bool {
+        std::fs::metadata(OsStr::from_bytes(self.path().to_bytes())).is_ok()
     }
 
     /// Creates a temporary file, which only this user may read and write.
@@ -113,7 +123,9 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
 /// The dynamic loader takes a path that it has seen before for the same library, and descriptors are reused. So the
 /// path contains the bits of `count` as `.//` and `./`, which do not change the file that it denotes.
 fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
-    let digits: String = (0..32).map(|bit| if count >> bit & 1 == 1 { ".//" } else { "./" }).collect();
+    // At least eight, so that no path is one that other code of the process uses.
+    let bits = (u32::BITS - count.leading_zeros()).max(8);
+    let digits: String = (0..bits).map(|bit| if count >> bit & 1 == 1 { ".//" } else { "./" }).collect();
     CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
 }
 
@@ -138,7 +150,7 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     // Writable, because some dynamic loaders write addresses into the dynamic section.
     let read_write = elf::PF_R | elf::PF_W;
     let segments: [ProgramHeader64<LE>; SEGMENTS] = [
-        segment(elf::PT_LOAD, read_write, 0, size, 0x10000),
+        segment(elf::PT_LOAD, read_write, 0, size, page_size()),
         segment(elf::PT_DYNAMIC, read_write, dynamic, hash - dynamic, 8),
         // States that no executable stack is needed; without it, the stack would become executable.
         segment(elf::PT_GNU_STACK, read_write, 0, 0, 16),
@@ -167,6 +179,14 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
         strings.as_slice(),
     ]
     .concat()
+}
+
+/// Returns the size of a page of memory. With a larger alignment, the dynamic loader would reserve more addresses than the
+/// segment needs, and release them afterwards.
+fn page_size() -> u64 {
+    // SAFETY: the function may be called at any time.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(0x10000)
 }
 
 /// Returns the ELF header of a library with three program headers and without section headers. The program
@@ -245,6 +265,18 @@ pub(crate) mod tests {
         let paths: std::collections::BTreeSet<_> = (0..100).map(|n| unique_path(5, n).unwrap()).collect();
         assert_eq!(paths.len(), 100);
     }
+
+    #[test]
+    fn a_file_in_memory_is_reachable_by_its_path() {
+        if std::fs::metadata("/proc/self/fd").is_err() {
+            anyfn_skip::skip!("there is no /proc");
+        }
+        let file = ScopeFile::in_memory(&image(c"libm.so.6", c"libc.so.6", b"anyfn-scope-path.so"), 3).unwrap();
+        assert!(file.is_reachable());
+        let absent = ScopeFile::Disk(CString::new([file.path().to_bytes(), b".absent"].concat()).unwrap());
+        assert!(!absent.is_reachable());
+    }
+
     #[test]
     fn a_temporary_file_takes_the_place_of_one_in_memory() {
         let image = image(c"libm.so.6", c"libc.so.6", b"anyfn-scope-test.so");
