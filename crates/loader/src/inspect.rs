@@ -39,8 +39,8 @@ fn inspect(path: &str) -> Result<Map<String, Any>> {
     let fail = |path: &Path, reason: StdString| {
         anyfn::error!("RuntimeError", "Cannot inspect {}: {reason}", path.display())
     };
-    let (path, file, _) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
-    let facts = elf::inspect(file).map_err(|reason| fail(&path, reason))?;
+    let (path, file, metadata) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
+    let facts = elf::inspect(file, metadata.len()).map_err(|reason| fail(&path, reason))?;
     let mut fields = Fields(Map::new());
     fields.set("file", path.display().to_string())?;
     fields.set("size", facts.size as i64)?;

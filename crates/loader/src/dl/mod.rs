@@ -168,55 +168,77 @@ pub(crate) struct Object {
     pub(crate) path: CString,
 }
 
-/// Returns the start addresses of the files that are mapped.
-pub(crate) fn starts() -> Vec<usize> {
-    let mut starts = Vec::new();
-    for_each_object(&mut |range, _| starts.push(range.start));
-    starts
+/// The files that were mapped at one moment: the addresses of their program headers, in the order of the dynamic loader.
+pub(crate) struct Snapshot(Vec<*const c_void>);
+
+impl Snapshot {
+    /// Records which files are mapped.
+    pub(crate) fn take() -> Snapshot {
+        let mut headers = Vec::new();
+        for_each_object(&mut |info| headers.push(info.dlpi_phdr.cast()));
+        Snapshot(headers)
+    }
+
+    /// Returns the files that are mapped now and were not mapped when the snapshot was taken.
+    pub(crate) fn newer(&self) -> Vec<Object> {
+        let mut objects = Vec::new();
+        // The dynamic loader lists the files in the order in which they were mapped, so a file is usually found at the next
+        // position.
+        let mut next = 0;
+        for_each_object(&mut |info| {
+            let is_this = |header: &*const c_void| core::ptr::addr_eq(*header, info.dlpi_phdr);
+            match self
+                .0
+                .get(next)
+                .is_some_and(is_this)
+                .then_some(next)
+                .or_else(|| self.0.iter().position(is_this))
+            {
+                Some(at) => next = at + 1,
+                None => objects.extend(object_of(info)),
+            }
+        });
+        objects
+    }
 }
 
-/// Returns all mapped files except those whose start addresses are in `starts`.
-pub(crate) fn objects_without(starts: &[usize]) -> Vec<Object> {
-    let mut objects = Vec::new();
-    for_each_object(&mut |range, path| {
-        if !starts.contains(&range.start) {
-            objects.push(Object { range, path: path.to_owned() });
-        }
-    });
-    objects
-}
-
-/// Calls `body` with the address range and the path of each mapped file.
-fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
+/// Calls `body` with the description of each mapped file.
+fn for_each_object(mut body: &mut dyn FnMut(&libc::dl_phdr_info)) {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, body: *mut c_void) -> c_int {
         // SAFETY: the system passes a valid description.
         let info = unsafe { &*info };
         // SAFETY: the argument is the body that `for_each_object` passes; nothing else uses it at the same time.
-        let body = unsafe { &mut *body.cast::<&mut dyn FnMut(Range<usize>, &CStr)>() };
-        let path = if info.dlpi_name.is_null() {
-            c""
-        } else {
-            // SAFETY: the name is NUL-terminated and lives as long as the file is mapped.
-            unsafe { CStr::from_ptr(info.dlpi_name) }
-        };
-        // SAFETY: this is the program header table of a mapped file, which has this many entries.
-        let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let loads = segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
-        let (mut start, mut end) = (usize::MAX, 0);
-        for load in loads {
-            // These fields are as wide as an address.
-            let (address, size) = (load.p_vaddr as usize, load.p_memsz as usize);
-            start = start.min(address);
-            end = end.max(address.saturating_add(size));
-        }
-        if start < end {
-            let base = info.dlpi_addr as usize;
-            body(base.wrapping_add(start)..base.wrapping_add(end), path);
-        }
+        let body = unsafe { &mut *body.cast::<&mut dyn FnMut(&libc::dl_phdr_info)>() };
+        body(info);
         0
     }
     // SAFETY: `visit` has the required signature. Its argument is the body, which does not unwind: it fills a list.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
+}
+
+/// Returns the address range and the path of a mapped file, or `None` if it has no segments. `info` must be the
+/// description that [`for_each_object`] passes.
+fn object_of(info: &libc::dl_phdr_info) -> Option<Object> {
+    // SAFETY: this is the program header table of a mapped file, which has this many entries.
+    let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let (mut start, mut end) = (usize::MAX, 0);
+    for load in segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD) {
+        // These fields are as wide as an address.
+        let (address, size) = (load.p_vaddr as usize, load.p_memsz as usize);
+        start = start.min(address);
+        end = end.max(address.saturating_add(size));
+    }
+    if start >= end {
+        return None;
+    }
+    let path = if info.dlpi_name.is_null() {
+        c""
+    } else {
+        // SAFETY: the name is NUL-terminated and lives as long as the file is mapped.
+        unsafe { CStr::from_ptr(info.dlpi_name) }
+    };
+    let base = info.dlpi_addr as usize;
+    Some(Object { range: base.wrapping_add(start)..base.wrapping_add(end), path: path.to_owned() })
 }
 
 /// Returns the message of the dynamic loader's most recent failure on this thread.

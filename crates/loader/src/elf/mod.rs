@@ -119,37 +119,56 @@ const fn number(digits: &str) -> u32 {
 }
 
 /// Reads and checks a library file. Returns the reason as an error if the library cannot be loaded.
-pub(crate) fn check(file: File) -> Result<Facts, String> {
-    let facts = read_file(file, false)?;
+///
+/// `len` is the size of the file in bytes.
+pub(crate) fn check(file: File, len: u64) -> Result<Facts, String> {
+    let facts = read_file(file, len, false)?;
     facts.built_for.map_or(Ok(()), check_version)?;
     Ok(facts)
 }
 
 /// Reads and checks a library file in order to describe it. Unlike [`check`], this function accepts
 /// a library that was built for another version of the runtime, and reads the content of the import
-/// tree.
-pub(crate) fn inspect(file: File) -> Result<Facts, String> {
-    read_file(file, true)
+/// tree. `len` is the size of the file in bytes.
+pub(crate) fn inspect(file: File, len: u64) -> Result<Facts, String> {
+    read_file(file, len, true)
 }
 
-/// Reads a library file and checks its structure. Does not check the versions of the ABI and of the
+/// Reads a library file of `len` bytes and checks its structure. Does not check the versions of the ABI and of the
 /// runtime for which the library was built. If `with_content` is true, the content of the import
 /// tree is read as well.
-pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
-    let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
-    let len = file.metadata().map_err(unreadable)?.len();
-    let mut head = Vec::new();
+pub(crate) fn read_file(file: File, len: u64, with_content: bool) -> Result<Facts, String> {
     /// Maximum size in bytes of a file that is read as a whole. For a small file, this is faster than reading parts of
     /// it.
     const SMALL: u64 = 1 << 16;
+    // If the file grows meanwhile, no more than `len` bytes are read.
+    let begin = |size: u64| {
+        let mut bytes = vec![0; size as usize];
+        let size = read_up_to(&file, &mut bytes).map_err(|e| format!("the file cannot be read: {e}"))?;
+        bytes.truncate(size);
+        Ok::<_, String>(bytes)
+    };
     if len <= SMALL {
-        let mut all = Vec::with_capacity(len as usize + 1);
-        // No more than that is read, in case the file grows meanwhile.
-        file.take(SMALL).read_to_end(&mut all).map_err(unreadable)?;
+        let all = begin(len)?;
         return read(&all[..all.len().min(64)], Data::All(&all), all.len() as u64, with_content);
     }
-    (&mut file).take(64).read_to_end(&mut head).map_err(unreadable)?;
+    let head = begin(64)?;
     read(&head, Data::AsNeeded(&ReadCache::new(file)), len, with_content)
+}
+
+/// Reads the file from its beginning until `bytes` is full or the file ends. Returns the number of bytes that were
+/// read.
+fn read_up_to(mut file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut size = 0;
+    while size < bytes.len() {
+        match file.read(&mut bytes[size..]) {
+            Ok(0) => break,
+            Ok(more) => size += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(size)
 }
 
 /// Reads and checks the library in `data`, which has a size of `len` bytes. `head` must contain the
@@ -478,7 +497,9 @@ mod tests {
                         continue;
                     }
                     *left -= 1;
-                    if let Err(reason) = File::open(&path).map_err(|e| format!("{e}")).and_then(check) {
+                    let len = file.metadata().map_or(0, |metadata| metadata.len());
+                    let again = File::open(&path).map_err(|e| format!("{e}"));
+                    if let Err(reason) = again.and_then(|file| check(file, len)) {
                         refused.push(format!("{}: {reason}", path.display()));
                     }
                 }

@@ -179,6 +179,9 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 impl Mapped {
     /// Adds types to those that the library has registered.
     pub(crate) fn add_types(&self, types: Vec<Recorded>) {
+        if types.is_empty() {
+            return;
+        }
         let others: Vec<Arc<Mapped>> =
             lease::all().into_iter().filter(|other| other.path != self.path).collect();
         // Built-in types have lower indices.

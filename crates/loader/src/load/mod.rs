@@ -21,7 +21,7 @@ use anyfn_core::loader::Mutex;
 use crate::dl::runtime::{is_runtime_symbol, runtime};
 use crate::dl::{self, scope};
 use crate::elf::{self, Facts};
-use crate::file::{Identity, find, identity, same_file};
+use crate::file::{self, Identity, identity, same_file};
 use crate::import_tree::{self, ModuleEntry, Tree};
 use crate::library::{Code, LibraryModule, entry};
 use crate::mapped::{Mapped, constructing, lease, types};
@@ -80,15 +80,21 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
         let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
         Error::untraced("RuntimeError", &text)
     };
-    let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
-    check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
+    let found = file::regular(path).map_err(|reason| fail(Path::new(path), reason))?;
+    check_not_changed(&found).map_err(|reason| match fs::canonicalize(path) {
+        Ok(full) => fail(&full, reason),
+        Err(_) => fail(Path::new(path), reason),
+    })?;
     // Unmaps libraries that have not been used for a while.
     lease::reap(true);
-    // A library with the same content passed the checks when it was loaded.
-    if let Some(mapped) = lease::all().into_iter().find(|m| m.path == path && m.identity == identity(&before)) {
+    // A library with the same content passed the checks when it was loaded. The dynamic loader would return the same
+    // library for another path of its file, too.
+    if let Some(mapped) = lease::of_file(&identity(&found)) {
         return instantiate(&mapped);
     }
-    let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
+    let (path, file, before) = file::open(path).map_err(|reason| fail(Path::new(path), reason))?;
+    check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
+    let facts = elf::check(file, before.len()).map_err(|reason| fail(&path, reason))?;
     check_needed(&facts).map_err(|reason| fail(&path, reason))?;
     let mapped = lease::while_opening(|| open(&path, &facts, &before)).map_err(|reason| fail(&path, reason))?;
     instantiate(&mapped)
@@ -176,7 +182,7 @@ static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 /// of mapped libraries. `before` is the metadata of the file when it was checked.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
-    let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
+    let known = lease::of_path(path);
     if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
         return Ok(mapped.clone());
     }
@@ -251,7 +257,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         });
         let handles = handles.map_err(hint)?;
         let is_other = |mapped: &Mapped| mapped.library == handles[0] && !same_file(&mapped.identity, &before);
-        if !lease::all().iter().any(|mapped| is_other(mapped)) {
+        if !lease::any(is_other) {
             break (text, handles, registered, types);
         }
         // This is another file, which had this name before; none of its code has run now.
@@ -318,7 +324,7 @@ const CHANGED_IN_PLACE: &str = "the file has been modified in place since it was
 fn check_not_changed(file: &Metadata) -> Result<(), String> {
     let now = identity(file);
     let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
-    match lease::all().iter().any(|mapped| is_changed(&mapped.identity)) {
+    match lease::any(|mapped| is_changed(&mapped.identity)) {
         true => Err(CHANGED_IN_PLACE.to_owned()),
         false => Ok(()),
     }

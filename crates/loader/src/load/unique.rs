@@ -42,7 +42,8 @@ pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
         if is_of_system(path.rsplit('/').next().unwrap_or_default()) {
             continue;
         }
-        let facts = file::find(&path).and_then(|(_, file, _)| elf::read_file(file, false));
+        let facts =
+            file::find(&path).and_then(|(_, file, metadata)| elf::read_file(file, metadata.len(), false));
         if let Ok(facts) = facts {
             hide(object.range.start.wrapping_sub(facts.span.start as usize), &facts);
         }

@@ -20,6 +20,7 @@ use core::num::NonZero;
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
+use std::path::Path;
 use std::string::String as StdString;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use super::{KINDS, Mapped};
 use crate::dl;
 use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
-use crate::file;
+use crate::file::{self, Identity};
 
 /// Table of mapped libraries, and the state of opening and closing libraries.
 struct MappedLibraries {
@@ -160,6 +161,24 @@ pub(crate) fn compiled(address: usize) -> Option<usize> {
     STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
 }
 
+/// Returns the entry of the library whose file has the given identity, if it is mapped.
+pub(crate) fn of_file(identity: &Identity) -> Option<Arc<Mapped>> {
+    STATE.lock().mapped.iter().find(|mapped| mapped.identity == *identity).cloned()
+}
+
+/// Returns the entries of the libraries that were loaded from the file at `path`, which must be an absolute path without
+/// symbolic links.
+pub(crate) fn of_path(path: &Path) -> Vec<Arc<Mapped>> {
+    // Such a path has one spelling, so its bytes are compared, and not its components.
+    let is_there = |mapped: &&Arc<Mapped>| mapped.path.as_os_str() == path.as_os_str();
+    STATE.lock().mapped.iter().filter(is_there).cloned().collect()
+}
+
+/// Returns true if `test` returns true for a mapped library. `test` must not use the table of mapped libraries.
+pub(crate) fn any(test: impl Fn(&Mapped) -> bool) -> bool {
+    STATE.lock().mapped.iter().any(|mapped| test(mapped))
+}
+
 /// Returns the entries of all mapped libraries.
 pub(crate) fn all() -> Vec<Arc<Mapped>> {
     STATE.lock().mapped.clone()
@@ -189,14 +208,14 @@ pub(crate) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
 
 /// Record of a library that is being opened. It is dropped once the library has an entry or cannot be used.
 pub(crate) struct Opening {
-    /// Start addresses of the files that were mapped before the library was opened.
-    before: Vec<usize>,
+    /// Files that were mapped before the library was opened.
+    before: dl::Snapshot,
 }
 
 impl Opening {
     /// Records which files are mapped. Must be called before the library is opened.
     pub(crate) fn begin() -> Opening {
-        let before = dl::starts();
+        let before = dl::Snapshot::take();
         let mut state = STATE.lock();
         state.opening += 1;
         state.changed();
@@ -206,7 +225,7 @@ impl Opening {
     /// Returns the files that were mapped since [`Opening::begin`] and do not belong to known libraries: the library
     /// itself, those that it needs, and perhaps files that other threads have opened.
     pub(crate) fn came(&self) -> Vec<dl::Object> {
-        let objects = dl::objects_without(&self.before);
+        let objects = self.before.newer();
         let state = STATE.lock();
         let is_known = |object: &dl::Object| state.mapped.iter().any(|mapped| mapped.holds(object.range.start));
         objects.into_iter().filter(|object| !is_known(object)).collect()
@@ -332,8 +351,8 @@ pub(crate) fn needed(
         // The generated libraries are not files.
         .filter(|object| !object.path.as_bytes().starts_with(b"/proc/"))
         .filter_map(|object| {
-            let (_, file, _) = file::find(object.path.to_str().ok()?).ok()?;
-            Some((object, elf::read_file(file, false).ok()?))
+            let (_, file, metadata) = file::find(object.path.to_str().ok()?).ok()?;
+            Some((object, elf::read_file(file, metadata.len(), false).ok()?))
         })
         .collect();
     loop {
