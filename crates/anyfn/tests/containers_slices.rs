@@ -107,6 +107,25 @@ fn arrays_are_built_beyond_the_room_that_was_asked_for() {
 }
 
 #[test]
+fn runs_of_ints_are_appended_while_there_is_room() {
+    let mut builder = ArrayBuilder::with_capacity(10).unwrap();
+    let mut next = 0..;
+    assert_eq!(builder.push_ints(4, || next.next()), 4);
+    assert_eq!(builder.push_ints(4, || None), 0);
+    assert_eq!(builder.push_ints(0, || next.next()), 0);
+    builder.push(any(4)).unwrap();
+    next.next();
+    assert_eq!(builder.push_ints(3, || next.next().filter(|value| *value < 7)), 2);
+    // Only the reserved memory is filled, and what does not fit is not asked for.
+    let (mut next, room) = (7.., builder.push_ints(usize::MAX, || Some(0)));
+    assert!((3..100).contains(&room));
+    assert_eq!(builder.push_ints(5, || next.next()), 0);
+    assert_eq!(next.next(), Some(7));
+    let array = builder.finish();
+    assert_eq!(ints(array.as_slice()), (0..7).chain(vec![0; room]).collect::<Vec<_>>());
+}
+
+#[test]
 fn maps_are_walked_by_places() {
     for len in [0, 1, 3, 4, 5, 100] {
         let map: Map<i64, i64> = (0..len).map(|key| (key, key * 2)).collect();

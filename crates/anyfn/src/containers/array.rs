@@ -493,6 +493,16 @@ impl ArrayBuilder {
         if seq.push_int_if_room(value) { Ok(()) } else { self.grow(Any::new(value)?) }
     }
 
+    /// Appends ints from `next` until it returns `None`, `max` ints have been appended, or the reserved memory is full. Returns
+    /// the number of ints that were appended.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn push_ints(&mut self, max: usize, next: impl FnMut() -> Option<i64>) -> usize {
+        // SAFETY: the object is new, and no other code can access it.
+        let mut seq = unsafe { seq::seq_of(&self.array.object) };
+        seq.push_ints_if_room(max, next)
+    }
+
     #[cold]
     fn grow(&mut self, value: Any) -> Result<()> {
         self.array.push_any(value)

@@ -252,6 +252,22 @@ impl Seq<'_> {
         true
     }
 
+    /// Appends ints from `next` until it returns `None`, `max` ints have been appended, or there is no more room. `next` must not
+    /// use the sequence.
+    #[inline(always)]
+    pub(super) fn push_ints_if_room(&mut self, max: usize, mut next: impl FnMut() -> Option<i64>) -> usize {
+        let len = self.len();
+        let max = max.min(self.capacity().saturating_sub(len));
+        let mut count = 0;
+        for slot in &mut self.slots()[len..len + max] {
+            let Some(value) = next() else { break };
+            slot.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64));
+            count += 1;
+        }
+        self.set_len(len + count);
+        count
+    }
+
     /// Removes the last element and returns it.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Any> {
@@ -402,7 +418,9 @@ impl Seq<'_> {
     fn release(&mut self) {
         let len = self.len();
         self.set_len(0);
-        for slot in self.slots().iter().take(len).rev() {
+        let slots = self.slots();
+        let filled = slots.len().min(len);
+        for slot in slots[..filled].iter().rev() {
             // SAFETY: the first `len` slots hold an element.
             let raw = unsafe { slot.assume_init_ref() };
             if raw.type_index < kTVMFFIStaticObjectBegin {
