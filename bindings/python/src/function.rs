@@ -1,15 +1,17 @@
 //! Calls from Python to native functions, which the class `PackedFunc` represents.
 //!
 //! The call path does as little as possible: arguments go to the stack, the function's own `safe_call` is called
-//! directly, and a result of a common type is converted to a Python object directly. Everything less common is behind
-//! a function that is not inlined.
+//! directly, and a result of a common type is converted to a Python object directly. Nothing in it can panic. As soon as an
+//! argument requires more, because its native value owns something or because it is an array, [`call_any`] makes the
+//! call instead, with a [`CallFrame`]. Everything else that is less common is behind a function that is not inlined.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIDLTensorPtr, kTVMFFIInt, kTVMFFINone, kTVMFFITensor,
+    DLTensor, TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCell, kTVMFFIBool, kTVMFFIDLTensorPtr, kTVMFFIFloat,
+    kTVMFFIInt, kTVMFFINone, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFITensor,
 };
 use anyfn::observe::Watched;
 use anyfn::{Any, Error, Map};
@@ -17,15 +19,15 @@ use pyo3_ffi as ffi;
 
 use crate::at::At;
 use crate::lent::Loans;
-use crate::lift::lift_owned;
-use crate::lower::{CallFrame, lower};
+use crate::lift::{lift_borrowed, lift_owned};
+use crate::lower::{CallFrame, lower, lower_simple, release_simple};
 use crate::owned::lower_owned;
 use crate::packed::{self, CLASS, Entries, Layout, layout};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names, raw};
 use crate::scratch::WORDS;
 use crate::signature::{self, known};
 use crate::types::{self, Class};
-use crate::{collect, error, gil, object, observe, params, place, python_function, trace};
+use crate::{collect, error, gil, ndarray, object, observe, params, place, python_function, trace};
 
 /// Maximum number of arguments that a call stores on the stack. With more arguments, a call stores
 /// all of them on the heap.
@@ -128,22 +130,148 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
 ) -> *mut PyObject {
     // SAFETY: Python passes a valid object and holds the GIL.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
+    let count = nargsf & !raw::ARGUMENTS_OFFSET;
+    // SAFETY: Python passes this many arguments.
+    let first: Option<Obj<'_>> = if count > 0 { Some(unsafe { args.cast::<Obj<'_>>().read() }) } else { None };
+    let is_array = first.is_some_and(ndarray::is_exact_array);
+    if is_array || !kwnames.is_null() || count > INLINE {
+        // SAFETY: the arguments are those that Python passes.
+        return unsafe { call_any::<RELEASE>(callable, args, count, kwnames) };
+    }
+    let using = gil::Use::begin();
+    let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
+    let mut contents = [const { MaybeUninit::<TVMFFIByteArray>::uninit() }; INLINE];
+    let mut owned = false;
+    for index in 0..count {
+        // SAFETY: Python passes this many arguments.
+        let arg: *const Obj<'_> = unsafe { args.add(index) }.cast();
+        // SAFETY: Python passes valid objects; `Obj` is transparent over the pointer.
+        let arg = unsafe { arg.read() };
+        if !lower_simple(arg, &mut values[index], &mut contents[index], &mut owned) {
+            if owned {
+                // SAFETY: this many valid objects have been converted.
+                release_simple(&values, unsafe { arguments(args, index) }.iter().copied());
+            }
+            drop(using);
+            // SAFETY: the arguments are those that Python passes.
+            return unsafe { call_any::<RELEASE>(callable, args, count, kwnames) };
+        }
+    }
+    let mut result = TVMFFIAny::NONE;
+    // SAFETY: `callable` is a `PackedFunc`, the first `count` values are set, and the result is writable and holds no value.
+    let code = unsafe { call_native::<RELEASE>(callable, values.as_ptr().cast(), count as i32, &mut result) };
+    if owned {
+        // SAFETY: all arguments, which are valid objects, have been converted.
+        release_simple(&values, unsafe { arguments(args, count) }.iter().copied());
+    }
+    drop(using);
+    if code != 0 {
+        // SAFETY: the arguments are those that Python passes.
+        return unsafe { fail(code, callable, args, count) };
+    }
+    match result.type_index {
+        kTVMFFINone => py::none().into_ptr(),
+        // SAFETY: the value is valid, and all of its bytes are initialised.
+        kTVMFFIInt => object::to_c(py::int(unsafe { result.bits() } as i64)),
+        // SAFETY: the function has returned an owned value, which is not used again.
+        _ => unsafe { lift_other(&result) },
+    }
+}
+
+/// Raises the error of a failed call, whose arguments are as Python passes them. Returns NULL.
+///
+/// # Safety
+/// `args` must be the address of `count` valid objects.
+#[cold]
+#[inline(never)]
+unsafe fn fail(code: c_int, callable: Obj<'_>, args: *const *mut PyObject, count: usize) -> *mut PyObject {
+    // SAFETY: guaranteed by the caller.
+    let args = unsafe { arguments(args, count) };
+    error::catch(|| Err(raise_from_call(code, callable, args)))
+}
+
+/// Converts an owned result of a less common type to a Python value.
+///
+/// # Safety
+/// `result` must be an owned value, which passes to this function.
+#[inline(never)]
+unsafe fn lift_other(result: &TVMFFIAny) -> *mut PyObject {
+    if matches!(result.type_index, kTVMFFIBool | kTVMFFIFloat | kTVMFFISmallStr | kTVMFFISmallBytes) {
+        // These values own nothing. They are not copied: see `lift_result`.
+        return error::catch(|| lift_borrowed(result));
+    }
+    // SAFETY: guaranteed by the caller.
+    let value = unsafe { Any::from_raw(*result) };
+    error::catch(|| lift_owned(value))
+}
+
+/// Borrows the arguments that Python passes to the function of a vectorcall.
+///
+/// # Safety
+/// `args` must be the address of `count` valid objects, or anything if `count` is zero.
+#[inline(always)]
+unsafe fn arguments<'a>(args: *const *mut PyObject, count: usize) -> &'a [Obj<'a>] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: guaranteed by the caller; `Obj` is transparent over the pointer.
+    unsafe { std::slice::from_raw_parts(args.cast(), count) }
+}
+
+/// Calls the native function of a `PackedFunc` with arguments that have been converted. Returns the status of the call.
+///
+/// # Safety
+/// `callable` must be a `PackedFunc`, and `data` the address of `count` valid views, which the caller's references keep
+/// alive. `out` must be writable and hold no value. A [`gil::Use`] must be in progress.
+#[inline(always)]
+unsafe fn call_native<const RELEASE: bool>(
+    callable: Obj<'_>,
+    data: *const TVMFFIAny,
+    count: i32,
+    out: *mut TVMFFIAny,
+) -> c_int {
+    let handle = object::handle_unchecked(callable);
+    if anyfn::observe::is_on() {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { watched::<RELEASE>(callable, data, count, out) };
+    }
+    // SAFETY: a function has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
+    // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
+    let safe_call = unsafe { (*cell).safe_call };
+    if RELEASE {
+        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The caller's
+        // references keep the values that the views borrow alive while the GIL is released.
+        gil::without(|| unsafe { safe_call(handle.cast(), data, count, out) })
+    } else {
+        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The GIL is kept,
+        // so no other thread can release the arguments.
+        unsafe { safe_call(handle.cast(), data, count, out) }
+    }
+}
+
+/// Calls a native function with arguments of any types, number and names.
+///
+/// # Safety
+/// The arguments must be as Python passes them to the function of a vectorcall, but `count` is only a number.
+#[inline(never)]
+unsafe fn call_any<const RELEASE: bool>(
+    callable: Obj<'_>,
+    args: *const *mut PyObject,
+    count: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
     // SAFETY: Python passes a tuple of names, or NULL if there are no named arguments.
     let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
-    let count = nargsf & !raw::ARGUMENTS_OFFSET;
     if let Some(names) = names
         && names.tuple_len() > 0
     {
-        // SAFETY: Python passes the positional arguments and one more for each name; `Obj` is transparent over the pointer.
-        let args = unsafe { std::slice::from_raw_parts(args.cast(), count + names.tuple_len()) };
+        // SAFETY: Python passes the positional arguments and one more for each name.
+        let args = unsafe { arguments(args, count + names.tuple_len()) };
         return call_named::<RELEASE>(callable, args, names);
     }
-    let args: &[Obj<'_>] = if count == 0 {
-        &[]
-    } else {
-        // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
-        unsafe { std::slice::from_raw_parts(args.cast(), count) }
-    };
+    // SAFETY: Python passes this many valid objects.
+    let args = unsafe { arguments(args, count) };
     error::catch(|| {
         if count <= INLINE {
             let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
@@ -197,7 +325,6 @@ fn call<const RELEASE: bool>(
     args: &[Obj<'_>],
     values: &mut [MaybeUninit<TVMFFIAny>],
 ) -> Res<Own> {
-    let handle = object::handle_unchecked(callable);
     let mut words = WORDS;
     let mut frame = CallFrame::new(args, values, &mut words);
     for (index, arg) in args.iter().enumerate() {
@@ -206,23 +333,10 @@ fn call<const RELEASE: bool>(
     }
     let mut result = Any::NONE;
     let out: *mut TVMFFIAny = (&raw mut result).cast();
-    // SAFETY: a function has its cell behind the header.
-    let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
-    // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
-    let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
-    let code = if anyfn::observe::is_on() {
-        // SAFETY: `callable` is a `PackedFunc`, with `count` valid views, which the caller's references keep alive.
-        unsafe { watched::<RELEASE>(callable, data, count, out) }
-    } else if RELEASE {
-        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The caller's
-        // references keep the values that the views borrow alive while the GIL is released.
-        gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, out) }))
-    } else {
-        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The GIL is kept,
-        // so no other thread can release the arguments.
-        gil::counted(|| unsafe { safe_call(handle.cast(), data, count, out) })
-    };
+    // SAFETY: `callable` is a `PackedFunc`, and the result is writable and holds no value. The frame has `count` values, and
+    // has begun a use of native objects.
+    let code = unsafe { call_native::<RELEASE>(callable, data, count, out) };
     if code != 0 {
         // A failed call has no result.
         std::mem::forget(result);
@@ -383,7 +497,7 @@ unsafe fn watched<const RELEASE: bool>(
         watched.end(code);
         code
     };
-    gil::counted(|| if RELEASE { gil::without(body) } else { body() })
+    if RELEASE { gil::without(body) } else { body() }
 }
 
 /// Calls a function with named arguments. In `args`, the values of the named arguments follow the

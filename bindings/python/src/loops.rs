@@ -14,6 +14,9 @@ impl Pace {
     /// Number of steps between two points at which other threads may run; a multiple of `LOOK`.
     const YIELD: u32 = 1 << 16;
 
+    /// Maximum number of steps that may be counted at once.
+    pub(crate) const STEPS: u32 = Self::LOOK;
+
     pub(crate) const fn new() -> Pace {
         Pace(0)
     }
@@ -21,14 +24,21 @@ impl Pace {
     /// Counts one step of the loop. During the call, signal handlers and other threads may run Python code.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Res<()> {
-        self.0 = self.0.wrapping_add(1);
-        if self.0.is_multiple_of(Self::LOOK) { self.look() } else { Ok(()) }
+        self.steps(1)
+    }
+
+    /// Counts `count` steps of the loop, like [`Pace::step`]. `count` must be at most [`Pace::STEPS`].
+    #[inline(always)]
+    pub(crate) fn steps(&mut self, count: u32) -> Res<()> {
+        let before = self.0;
+        self.0 = before.wrapping_add(count);
+        if self.0 / Self::LOOK == before / Self::LOOK { Ok(()) } else { self.look(before) }
     }
 
     #[cold]
     #[inline(never)]
-    fn look(&self) -> Res<()> {
-        if self.0.is_multiple_of(Self::YIELD) {
+    fn look(&self, before: u32) -> Res<()> {
+        if self.0 / Self::YIELD != before / Self::YIELD {
             gil::without(|| ());
         }
         // SAFETY: the GIL is held.

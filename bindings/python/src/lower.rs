@@ -17,9 +17,9 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::calls::Listed;
 use crate::dlpack::{Environment, Exchange};
-use crate::owned::lower_owned;
-use crate::py::{self, Obj, Raised, Res};
-use crate::scalars::{bad_text, string, true_ptr};
+use crate::owned::{is_exact, lower_exact, lower_owned};
+use crate::py::{self, Obj, Raised, Res, builtins};
+use crate::scalars::{bad_text, large_i64, string, text_bytes, true_ptr};
 use crate::scratch::{Scratch, Words};
 use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
@@ -209,12 +209,103 @@ impl Drop for CallFrame<'_> {
     }
 }
 
+/// Converts an argument whose native value refers to no array, and writes the value to `value`. Returns false for an argument
+/// that requires more, which [`lower`] must convert.
+///
+/// `content` is memory for the description of a bytes object. The value is valid as long as this memory and the argument. If
+/// it is a string object or bytes object, the caller must release it: see [`release_simple`]. `owned` is then set to true.
+#[inline(always)]
+pub(crate) fn lower_simple(
+    arg: Obj<'_>,
+    value: &mut MaybeUninit<TVMFFIAny>,
+    content: &mut MaybeUninit<TVMFFIByteArray>,
+    owned: &mut bool,
+) -> bool {
+    let class = arg.type_ptr();
+    if class == &raw mut ffi::PyLong_Type {
+        let Some(int) = builtins::small_int(arg).or_else(|| large_i64(arg)) else { return false };
+        value.write(TVMFFIAny::from_bits(kTVMFFIInt, int as u64));
+    } else if arg.is_none() {
+        value.write(TVMFFIAny::NONE);
+    } else if class == &raw mut ffi::PyFloat_Type {
+        let Some(float) = builtins::float(arg) else { return false };
+        value.write(TVMFFIAny::from_bits(kTVMFFIFloat, float.to_bits()));
+    } else if class == &raw mut ffi::PyUnicode_Type {
+        let Some(text) = builtins::ascii(arg) else { return false };
+        *owned |= text.len() > SMALL_MAX;
+        value.write(string(text).into_raw());
+    } else if class == &raw mut ffi::PyBool_Type {
+        value.write(TVMFFIAny::from_bits(kTVMFFIBool, u64::from(arg.is(true_ptr()))));
+    } else if class == &raw mut ffi::PyBytes_Type {
+        let Some(bytes) = builtins::bytes(arg) else { return false };
+        if bytes.len() <= SMALL_MAX {
+            value.write(Any::from(anyfn::Bytes::from(bytes)).into_raw());
+            return true;
+        }
+        content.write(TVMFFIByteArray::from_slice(bytes));
+        value.write(TVMFFIAny {
+            type_index: kTVMFFIByteArrayPtr,
+            small_str_len: 0,
+            value: TVMFFIAnyValue::from_ptr(content.as_mut_ptr().cast()),
+        });
+    } else if ptr::eq(class.cast(), ndarray::CLASS.ptr()) {
+        return false;
+    } else {
+        return lower_handle(arg, value);
+    }
+    true
+}
+
+/// Releases the strings and bytes among values that [`lower_simple`] has written. `args` are the arguments to which they
+/// belong.
+#[inline(never)]
+pub(crate) fn release_simple<'a>(values: &[MaybeUninit<TVMFFIAny>], args: impl Iterator<Item = Obj<'a>>) {
+    for (value, arg) in values.iter().zip(args) {
+        let class = arg.type_ptr();
+        if class != &raw mut ffi::PyUnicode_Type && class != &raw mut ffi::PyBytes_Type {
+            continue;
+        }
+        // SAFETY: the caller passes as many arguments as values were written.
+        let value = unsafe { value.assume_init() };
+        if value.type_index == kTVMFFIByteArrayPtr {
+            continue;
+        }
+        // SAFETY: `lower_simple` makes an owned value of any other string or bytes, which is released only here. Its
+        // destructor runs no other code: it owns nothing but a reference to the argument.
+        drop(unsafe { Any::from_raw(value) });
+    }
+}
+
+/// Converts an instance of `Object` like [`lower_simple`].
+#[inline(never)]
+fn lower_handle(arg: Obj<'_>, value: &mut MaybeUninit<TVMFFIAny>) -> bool {
+    let class = arg.type_ptr();
+    if is_exact(class) {
+        return false;
+    }
+    let is_native = |known: &py::Global| ptr::eq(class.cast(), known.ptr());
+    if !(is_native(&tensor::CLASS) || is_native(&packed::CLASS) || arg.is_instance_of(object::CLASS.ptr())) {
+        return false;
+    }
+    let handle = object::handle_unchecked(arg);
+    if handle.is_null() {
+        return false;
+    }
+    // SAFETY: the object is valid.
+    let type_index = unsafe { (*handle).type_index };
+    if type_index == kTVMFFITensor && kept::is_read_only(handle) {
+        return false;
+    }
+    value.write(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue::from_obj(handle) });
+    true
+}
+
 /// Converts an argument to a native value and appends it to the arguments of a call.
 #[inline(always)]
 pub(crate) fn lower(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
     let class = arg.type_ptr();
     if class == &raw mut ffi::PyLong_Type {
-        if let Ok(value) = arg.int() {
+        if let Some(value) = builtins::small_int(arg).or_else(|| large_i64(arg)) {
             frame.push_bits(kTVMFFIInt, value as u64);
             return Ok(());
         }
@@ -254,7 +345,7 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res
 impl CallFrame<'_> {
     #[inline]
     fn push_text(&mut self, text: Obj<'_>, at: &At<'_>) -> Res<()> {
-        match text.str_bytes() {
+        match text_bytes(text) {
             Ok(bytes) => {
                 self.push_owned(string(bytes));
                 Ok(())
@@ -267,6 +358,11 @@ impl CallFrame<'_> {
 /// Converts an argument of a less common type to a native value and appends it to the arguments of a call.
 #[inline(never)]
 fn lower_rest(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
+    let class = arg.type_ptr();
+    if let Some(value) = lower_exact(arg, at) {
+        frame.push_owned(value?);
+        return Ok(());
+    }
     if let Some(handle) = object::handle_of(arg) {
         if handle.is_null() {
             return at.raise(py::exceptions::value_error(), &object::uninitialised_message(arg));
@@ -278,7 +374,6 @@ fn lower_rest(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
         frame.push_handle(handle);
         return Ok(());
     }
-    let class = arg.type_ptr();
     if class == &raw mut ffi::PyBytes_Type {
         return frame.push_bytes(arg);
     }

@@ -100,6 +100,7 @@ fn start(module: Obj<'_>) -> Res<()> {
             "anyfn requires the C function {name}, which this Python does not provide"
         ));
     }
+    py::builtins::init()?;
     py::names::init()?;
     // The functions of higher layers that objects of lower layers contain.
     python_function::init(callback::safe_call);

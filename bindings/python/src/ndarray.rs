@@ -118,6 +118,12 @@ pub(crate) fn is_array(object: Obj<'_>) -> bool {
     object.is_instance_of(CLASS.ptr())
 }
 
+/// Returns true if the class of an object is `ndarray` itself.
+#[inline(always)]
+pub(crate) fn is_exact_array(object: Obj<'_>) -> bool {
+    ptr::eq(object.type_ptr().cast(), CLASS.ptr())
+}
+
 /// Value of a NumPy scalar.
 pub(crate) enum Scalar {
     /// Value of a `numpy.bool_`.

@@ -13,10 +13,10 @@ use pyo3_ffi as ffi;
 use crate::ability::{self, Ability};
 use crate::at::At;
 use crate::convert::{self, ToNative};
-use crate::loops::{Pace, each, each_item, push, reserved};
+use crate::loops::{Pace, each, push, reserved};
 use crate::memo::Memo;
-use crate::py::{self, Obj, Own, Raised, Res, names, raw};
-use crate::scalars::{bad_text, exact_i64, exact_int, int, plain, string, true_ptr};
+use crate::py::{self, Obj, Own, Raised, Res, builtins, names, raw};
+use crate::scalars::{bad_text, exact_i64, exact_int, int, plain, string, text_bytes, true_ptr};
 use crate::{error, ndarray, object, python_function, words};
 
 /// Converts a Python object to an owned native value, which may outlive the call.
@@ -44,7 +44,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
     }
     if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
-        return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));
+        return text_bytes(arg).map(string).or_else(|Raised| bad_text(at));
     }
     let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
     if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
@@ -164,11 +164,64 @@ pub(crate) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array>
             &fresh
         }
     };
-    each_item(items, is_list, |index, item| match exact_i64(item) {
-        Some(value) => array.push_int(value).map_err(error::raise),
-        None => array.push(lower_held(item, &At::Item { of: at, memo, index })?).map_err(error::raise),
-    })?;
-    Ok(array.finish())
+    let (mut index, mut pace) = (0, Pace::new());
+    loop {
+        let ints = push_ints(&mut array, items, is_list, index);
+        index += ints;
+        pace.steps(ints as u32)?;
+        // SAFETY: a reference is taken before Python code runs, which may change the list.
+        let item = if is_list { unsafe { py::list_peek(items, index) } } else { py::tuple_get(items, index) };
+        let Some(item) = item else { return Ok(array.finish()) };
+        let pushed = match exact_i64(item) {
+            Some(value) => array.push_int(value),
+            None => array.push(lower_held(item, &At::Item { of: at, memo, index })?),
+        };
+        pushed.map_err(error::raise)?;
+        index += 1;
+        pace.step()?;
+    }
+}
+
+/// Appends the items of a list or tuple from `index` on to an array, as long as they are small ints, whose conversion runs no
+/// code. Returns their number, which is at most [`Pace::STEPS`].
+#[inline]
+fn push_ints(array: &mut ArrayBuilder, items: Obj<'_>, is_list: bool, index: usize) -> usize {
+    // SAFETY: no Python code runs in this function.
+    let items = if is_list { unsafe { builtins::list_items(items) } } else { builtins::tuple_items(items) };
+    let Some(rest) = items.and_then(|items| items.get(index..)) else { return 0 };
+    let (mut rest, layout) = (rest.iter(), builtins::int_layout());
+    array.push_ints(Pace::STEPS as usize, || {
+        // SAFETY: the list or tuple keeps its items alive while no Python code runs.
+        let item: Obj<'_> = unsafe { Obj::from_nullable(*rest.next()?) }?;
+        if item.type_ptr() == &raw mut ffi::PyLong_Type { builtins::read_int(item, layout) } else { None }
+    })
+}
+
+/// Converts an object whose class is exactly `list`, `tuple` or `dict`, or a class of functions. Returns `None` for other
+/// objects.
+#[inline]
+pub(crate) fn lower_exact(arg: Obj<'_>, at: &At<'_>) -> Option<Res<Any>> {
+    let class = arg.type_ptr();
+    if class == &raw mut ffi::PyList_Type {
+        Some(lower_sequence(arg, true, at))
+    } else if class == &raw mut ffi::PyTuple_Type {
+        Some(lower_sequence(arg, false, at))
+    } else if class == &raw mut ffi::PyDict_Type {
+        Some(lower_mapping(arg, at))
+    } else if python_function::is_plain_function(class) {
+        Some(python_function::function_object(arg))
+    } else {
+        None
+    }
+}
+
+/// Returns true if [`lower_exact`] converts objects of a class.
+#[inline]
+pub(crate) fn is_exact(class: *mut ffi::PyTypeObject) -> bool {
+    class == &raw mut ffi::PyList_Type
+        || class == &raw mut ffi::PyTuple_Type
+        || class == &raw mut ffi::PyDict_Type
+        || python_function::is_plain_function(class)
 }
 
 /// Makes a Map from a dict.

@@ -17,6 +17,7 @@ use pyo3_ffi as ffi;
 
 pub(crate) use ffi::PyObject;
 
+pub(crate) mod builtins;
 pub(crate) mod raw;
 
 /// Marker that an exception is set in the interpreter.
@@ -105,8 +106,7 @@ impl<'a> Obj<'a> {
 
     #[inline(always)]
     pub(crate) fn to_own(self) -> Own {
-        // SAFETY: the object is valid and the GIL is held.
-        unsafe { ffi::Py_INCREF(self.as_ptr()) };
+        builtins::add_reference(self);
         Own(self.0)
     }
 
@@ -363,7 +363,7 @@ impl Drop for Own {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this reference is owned, and the GIL is held while an `Own` exists.
-        unsafe { raw::Py_DecRef(self.0.as_ptr()) };
+        unsafe { builtins::release_reference(self.0.as_ptr()) };
     }
 }
 
@@ -592,6 +592,11 @@ pub(crate) fn list_get(list: Obj<'_>, index: usize) -> Option<Own> {
 /// Python code may change the list and so release the item: the item must not be used after Python code has run.
 #[inline]
 pub(crate) unsafe fn list_peek<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a>> {
+    // SAFETY: the item is read before Python code runs.
+    if let Some(items) = unsafe { builtins::list_items(list) } {
+        // SAFETY: the list keeps the item alive, and the caller uses it only for that long.
+        return unsafe { Obj::from_nullable(*items.get(index)?) };
+    }
     if index >= list_len(list) {
         return None;
     }
@@ -604,6 +609,10 @@ pub(crate) unsafe fn list_peek<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a
 /// is past the end of the tuple.
 #[inline]
 pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
+    if let Some(items) = builtins::tuple_items(tuple) {
+        // SAFETY: the tuple keeps its items for as long as it lives.
+        return unsafe { Obj::from_nullable(*items.get(index)?) };
+    }
     if index >= tuple.tuple_len() {
         return None;
     }

@@ -6,11 +6,14 @@ use pyo3_ffi as ffi;
 
 use crate::at::At;
 use crate::bigint;
-use crate::py::{self, IntError, Obj, Raised, Res};
+use crate::py::{self, IntError, Obj, Raised, Res, builtins};
 
 /// Converts an int of any size to a native value. `arg` must be an instance of `int`.
 #[inline]
 pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
+    if let Some(value) = builtins::small_int(arg) {
+        return Ok(plain(kTVMFFIInt, value as u64));
+    }
     match arg.int() {
         Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
         Err(IntError::Raised) => Err(Raised),
@@ -38,7 +41,17 @@ pub(crate) fn exact_int(value: Obj<'_>) -> Option<Any> {
 /// Returns an int as an `i64`. Returns `None` for the objects that [`exact_int`] does not convert.
 #[inline(always)]
 pub(crate) fn exact_i64(value: Obj<'_>) -> Option<i64> {
-    if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
+    if value.type_ptr() != &raw mut ffi::PyLong_Type {
+        return None;
+    }
+    builtins::small_int(value).or_else(|| large_i64(value))
+}
+
+/// Returns the value of an int with more than one digit, or `None` if it does not fit in 64 bits.
+#[cold]
+#[inline(never)]
+pub(crate) fn large_i64(value: Obj<'_>) -> Option<i64> {
+    value.int().ok()
 }
 
 /// Raises `ValueError` for a str that has no UTF-8 encoding.
@@ -46,6 +59,16 @@ pub(crate) fn exact_i64(value: Obj<'_>) -> Option<i64> {
 pub(crate) fn bad_text<T>(at: &At<'_>) -> Res<T> {
     py::clear_error();
     at.raise(py::exceptions::value_error(), "the str holds lone surrogates and cannot be encoded as UTF-8")
+}
+
+/// Returns the content of a Python string as UTF-8. Raises an exception if the string contains lone surrogates. `text`
+/// must be an instance of `str`.
+#[inline(always)]
+pub(crate) fn text_bytes<'a>(text: Obj<'a>) -> Res<&'a [u8]> {
+    match builtins::ascii(text) {
+        Some(content) => Ok(content),
+        None => text.str_bytes(),
+    }
 }
 
 /// Makes a native string from the UTF-8 bytes of a Python string.

@@ -50,6 +50,51 @@ def test_plain_values(value):
         assert not isinstance(value, float) or math.copysign(1, back) == math.copysign(1, value)
 
 
+# Ints around the limits of the digits in which CPython stores them, which the extension reads directly.
+DIGIT = 2**30
+EDGES = sorted({sign * (base + step) for base in (0, 256, DIGIT, DIGIT**2, 2**62) for step in (-1, 0, 1) for sign in (1, -1)})
+
+
+@pytest.mark.parametrize("text", ["x", "ä", "日", "🦀"])
+def test_ints_floats_and_strings_of_all_sizes(text):
+    for value in EDGES:
+        for back in both_ways(value):
+            assert back == value and type(back) is int
+    for length in [*range(20), 62, 63, 64, 65, 4095, 4096, 4097]:
+        # Also one that Python has not made as a literal.
+        for value in [text * length, (text * length).encode(), "x" * length + text]:
+            for back in both_ways(value):
+                assert back == value and type(back) is type(value)
+    for value in [0.0, -1.5, 1e300, math.pi]:
+        assert anyfn.testing.echo(value) == value
+
+
+@pytest.mark.parametrize("make", [list, tuple])
+def test_sequences_of_ints_and_others(make):
+    for length in [0, 1, 2, 4095, 4096, 4097, 8192, 70000]:
+        numbers = [EDGES[index % len(EDGES)] if index % 7 == 0 else index for index in range(length)]
+        for other in [None, "text", 2**80, 1.5, True, [1, 2]]:
+            items = [*numbers, other, *numbers[:10], other]
+            back = anyfn.convert(make(items))
+            assert len(back) == len(items)
+            assert [list(item) if isinstance(item, anyfn.Array) else item for item in back] == items
+            assert back[len(numbers)] is True or other is not True
+        assert list(anyfn.convert(make(numbers))) == numbers
+
+
+def test_many_arguments_that_need_different_conversions():
+    arguments = [1, 2**40, None, 1.5, "short", "x" * 64, b"short", b"x" * 64, True, "x" * 5000, [1, 2], np.zeros(2)]
+    for start in range(len(arguments)):
+        for count in range(1, 9):
+            chosen = [arguments[(start + index) % len(arguments)] for index in range(count)]
+            seen = []
+            anyfn.testing.apply(lambda *args: seen.extend(args), *chosen[:7])
+            for given, got in zip(chosen[:7], seen):
+                assert got is given if isinstance(given, np.ndarray) else list(got) == given if isinstance(
+                    given, list
+                ) else got == given
+
+
 def test_nan():
     assert all(math.isnan(back) for back in both_ways(math.nan))
 
