@@ -6,8 +6,9 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
+use crate::gil::{self, Before};
 use crate::py::raw;
-use crate::{arrays, cancel, gil};
+use crate::{arrays, cancel};
 
 /// Registers the functions through which the runtime checks for signals, acquires and releases the
 /// GIL, and finds the owners of arrays. These functions remain safe to call after the interpreter
@@ -65,21 +66,23 @@ extern "C" fn ensure() -> c_int {
     match gil::enter() {
         None => NOT_TAKEN,
         Some(held) => match held.keep() {
-            Some(ffi::PyGILState_STATE::PyGILState_UNLOCKED) => 1,
-            Some(ffi::PyGILState_STATE::PyGILState_LOCKED) => 0,
-            None => 2,
+            Before::Unknown(ffi::PyGILState_STATE::PyGILState_LOCKED) => 0,
+            Before::Unknown(ffi::PyGILState_STATE::PyGILState_UNLOCKED) => 1,
+            Before::Held => 2,
+            Before::Released => 3,
         },
     }
 }
 
 extern "C" fn unensure(state: c_int) {
-    let state = match state {
-        0 => ffi::PyGILState_STATE::PyGILState_LOCKED,
-        1 => ffi::PyGILState_STATE::PyGILState_UNLOCKED,
+    let before = match state {
+        0 => Before::Unknown(ffi::PyGILState_STATE::PyGILState_LOCKED),
+        1 => Before::Unknown(ffi::PyGILState_STATE::PyGILState_UNLOCKED),
+        3 => Before::Released,
         _ => return,
     };
     // SAFETY: `ensure` obtained this state on the same thread.
-    unsafe { raw::PyGILState_Release(state) };
+    unsafe { gil::leave(before) };
 }
 
 extern "C" fn check_signals() -> c_int {
