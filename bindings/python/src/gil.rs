@@ -90,8 +90,14 @@ pub(crate) fn enter() -> Option<Held> {
     if !own.is_null() && own == raw::current_thread() { Some(Held(Before::Held)) } else { acquire(own) }
 }
 
+/// Returns true if this thread holds the GIL of an interpreter that has not ended.
+#[inline]
+pub(crate) fn is_held() -> bool {
+    !ENDED.load(Ordering::Relaxed) && holds()
+}
+
 /// Returns true if the interpreter has ended or is ending.
-fn has_ended() -> bool {
+pub(crate) fn has_ended() -> bool {
     // SAFETY: the function may be called at any time.
     ENDED.load(Ordering::Relaxed) || unsafe { ffi::Py_IsInitialized() == 0 } || raw::is_finalizing()
 }

@@ -11,7 +11,7 @@
 //! 2. [`gil`], [`greenlets`], [`loops`], [`memo`], [`export`]
 //! 3. Instances of native types: [`object`], [`convert`], [`classes`]
 //! 4. [`error`], [`python_function`], [`params`], [`packed`], [`cancel`]
-//! 5. Native values become Python values: [`bigint`], [`scratch`], [`kept`], [`tensor`], [`lift`], [`signature`]
+//! 5. Native values become Python values: [`bigint`], [`shared_bytes`], [`scratch`], [`kept`], [`tensor`], [`lift`], [`signature`]
 //! 6. Python values become native values: [`at`], [`ndarray`], [`dlpack`], [`buffer`], [`calls`], [`lent`], [`arrays`],
 //!    [`scalars`], [`ability`], [`owned`], [`lower`]
 //! 7. Calls: [`observe`], [`callback`] (native code calls Python), [`collect`], [`function`] (Python calls native code),
@@ -74,6 +74,7 @@ mod rewrite;
 mod runtime_hooks;
 mod scalars;
 mod scratch;
+mod shared_bytes;
 mod signature;
 mod stack;
 mod tensor;

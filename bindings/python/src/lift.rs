@@ -11,6 +11,7 @@ use anyfn::abi::{
 use anyfn::{Any, Error, ObjectRef};
 
 use crate::py::{self, Own, Res};
+use crate::shared_bytes::{self, SHARED_MIN};
 use crate::{bigint, classes, error, object, packed, tensor, words};
 
 /// Converts an owned native value to a Python value, and takes ownership of it.
@@ -91,8 +92,7 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
         kTVMFFIFloat => py::float(f64::from_bits(bits(value))),
         kTVMFFISmallStr => py::string(small_bytes(value)),
         kTVMFFISmallBytes => py::bytes(small_bytes(value)),
-        kTVMFFIStr => py::string(heap_bytes(value)),
-        kTVMFFIBytes => py::bytes(heap_bytes(value)),
+        kTVMFFIStr | kTVMFFIBytes => lift_heap_bytes(value),
         kTVMFFIDataType => words::make(words::DTYPE.get(), bits(value)),
         kTVMFFIDevice => words::make(words::DEVICE.get(), bits(value)),
         kTVMFFIOpaquePtr => words::void_pointer(bits(value)),
@@ -104,6 +104,20 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
             &format!("a value of type {} cannot be converted to a Python object", anyfn::type_key(index)),
         ),
     }
+}
+
+/// Converts a string object or bytes object to a Python value. If the native object has the content of a Python object,
+/// the result is that object.
+fn lift_heap_bytes(value: &TVMFFIAny) -> Res<Own> {
+    let content = heap_bytes(value);
+    if content.len() >= SHARED_MIN {
+        // SAFETY: objects have their value in `v_obj`.
+        let object = unsafe { value.value.v_obj };
+        if let Some(owner) = shared_bytes::owner_of(object) {
+            return Ok(owner.to_own());
+        }
+    }
+    if value.type_index == kTVMFFIStr { py::string(content) } else { py::bytes(content) }
 }
 
 /// Returns the eight payload bytes of a value.

@@ -19,8 +19,9 @@ use crate::calls::Listed;
 use crate::dlpack::{Environment, Exchange};
 use crate::owned::{is_exact, lower_exact, lower_owned};
 use crate::py::{self, Obj, Raised, Res, builtins};
-use crate::scalars::{bad_text, large_i64, string, text_bytes, true_ptr};
+use crate::scalars::{bad_text, large_i64, native_string, string, true_ptr};
 use crate::scratch::{Scratch, Words};
+use crate::shared_bytes::{self, SHARED_MIN};
 use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
 /// Arguments of a call in progress: their native values, a record of the owned values, and memory for array
@@ -233,14 +234,14 @@ pub(crate) fn lower_simple(
     } else if class == &raw mut ffi::PyUnicode_Type {
         let Some(text) = builtins::ascii(arg) else { return false };
         *owned |= text.len() > SMALL_MAX;
-        value.write(string(text).into_raw());
+        let text = if text.len() < SHARED_MIN { string(text) } else { shared_bytes::string(arg, text) };
+        value.write(text.into_raw());
     } else if class == &raw mut ffi::PyBool_Type {
         value.write(TVMFFIAny::from_bits(kTVMFFIBool, u64::from(arg.is(true_ptr()))));
     } else if class == &raw mut ffi::PyBytes_Type {
         let Some(bytes) = builtins::bytes(arg) else { return false };
-        if bytes.len() <= SMALL_MAX {
-            value.write(Any::from(anyfn::Bytes::from(bytes)).into_raw());
-            return true;
+        if !(SMALL_MAX + 1..SHARED_MIN).contains(&bytes.len()) {
+            return lower_bytes(arg, bytes, value, owned);
         }
         content.write(TVMFFIByteArray::from_slice(bytes));
         value.write(TVMFFIAny {
@@ -274,6 +275,18 @@ pub(crate) fn release_simple<'a>(values: &[MaybeUninit<TVMFFIAny>], args: impl I
         // destructor runs no other code: it owns nothing but a reference to the argument.
         drop(unsafe { Any::from_raw(value) });
     }
+}
+
+/// Converts a bytes object with the content `bytes`, which is short or long, like [`lower_simple`].
+#[inline(never)]
+fn lower_bytes(arg: Obj<'_>, bytes: &[u8], value: &mut MaybeUninit<TVMFFIAny>, owned: &mut bool) -> bool {
+    if bytes.len() < SHARED_MIN {
+        value.write(Any::from(anyfn::Bytes::from(bytes)).into_raw());
+    } else {
+        *owned = true;
+        value.write(shared_bytes::bytes(arg, bytes).into_raw());
+    }
+    true
 }
 
 /// Converts an instance of `Object` like [`lower_simple`].
@@ -345,9 +358,9 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res
 impl CallFrame<'_> {
     #[inline]
     fn push_text(&mut self, text: Obj<'_>, at: &At<'_>) -> Res<()> {
-        match text_bytes(text) {
-            Ok(bytes) => {
-                self.push_owned(string(bytes));
+        match native_string(text) {
+            Ok(string) => {
+                self.push_owned(string);
                 Ok(())
             }
             Err(Raised) => bad_text(at),
@@ -409,12 +422,16 @@ fn lower_rest(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
 
 impl CallFrame<'_> {
     /// Appends a bytes object. The content of a short object is stored in the value itself; native code reads
-    /// the content of a longer object without a copy.
+    /// the content of a longer object without a copy. A long object can also be kept by native code without a copy.
     fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {
         const WORDS: usize = size_of::<TVMFFIByteArray>() / size_of::<u64>();
         let bytes = arg.bytes()?;
         if bytes.len() <= SMALL_MAX {
             self.push_owned(anyfn::Bytes::from(bytes).into());
+            return Ok(());
+        }
+        if bytes.len() >= SHARED_MIN {
+            self.push_owned(shared_bytes::bytes(arg, bytes));
             return Ok(());
         }
         let place: *mut TVMFFIByteArray = self.views.take(WORDS).cast();

@@ -16,7 +16,7 @@ use crate::convert::{self, ToNative};
 use crate::loops::{Pace, each, push, reserved};
 use crate::memo::Memo;
 use crate::py::{self, Obj, Own, Raised, Res, builtins, names, raw};
-use crate::scalars::{bad_text, exact_i64, exact_int, int, plain, string, text_bytes, true_ptr};
+use crate::scalars::{bad_text, exact_i64, exact_int, int, native_bytes, native_string, plain, true_ptr};
 use crate::{error, ndarray, object, python_function, words};
 
 /// Converts a Python object to an owned native value, which may outlive the call.
@@ -44,7 +44,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
     }
     if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
-        return text_bytes(arg).map(string).or_else(|Raised| bad_text(at));
+        return native_string(arg).or_else(|Raised| bad_text(at));
     }
     let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
     if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
@@ -60,7 +60,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         };
     }
     if is(ffi::Py_TPFLAGS_BYTES_SUBCLASS) {
-        return Ok(anyfn::Bytes::from(arg.bytes()?).into());
+        return native_bytes(arg);
     }
     if is(ffi::Py_TPFLAGS_LONG_SUBCLASS) {
         return int(arg);

@@ -7,6 +7,7 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::bigint;
 use crate::py::{self, IntError, Obj, Raised, Res, builtins};
+use crate::shared_bytes::{self, SHARED_MIN};
 
 /// Converts an int of any size to a native value. `arg` must be an instance of `int`.
 #[inline]
@@ -69,6 +70,25 @@ pub(crate) fn text_bytes<'a>(text: Obj<'a>) -> Res<&'a [u8]> {
         Some(content) => Ok(content),
         None => text.str_bytes(),
     }
+}
+
+/// Makes a native string from a Python string. A long string keeps its memory. `text` must be an instance of `str`.
+#[inline]
+pub(crate) fn native_string(text: Obj<'_>) -> Res<Any> {
+    let content = text_bytes(text)?;
+    if content.len() >= SHARED_MIN && text.type_ptr() == &raw mut ffi::PyUnicode_Type {
+        return Ok(shared_bytes::string(text, content));
+    }
+    Ok(string(content))
+}
+
+/// Makes native bytes from a bytes object. A long one keeps its memory. `arg` must be an instance of `bytes`.
+pub(crate) fn native_bytes(arg: Obj<'_>) -> Res<Any> {
+    let content = arg.bytes()?;
+    if content.len() >= SHARED_MIN && arg.type_ptr() == &raw mut ffi::PyBytes_Type {
+        return Ok(shared_bytes::bytes(arg, content));
+    }
+    Ok(anyfn::Bytes::from(content).into())
 }
 
 /// Makes a native string from the UTF-8 bytes of a Python string.
