@@ -186,6 +186,7 @@ class Module(_Base):
 
         With ``detail``, returns a dict of lists instead: the entries of ``live_handles`` by kind of lease.
         """
+        _core.module_forget(self)
         if not detail:
             return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
         leases: "dict[str, list[dict[str, Any]]]" = {}
@@ -229,12 +230,18 @@ class Module(_Base):
         # Native.
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def __getitem__(self, name: str) -> "PackedFunc":
+        def __getitem__(self, name: str) -> PackedFunc: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # The class itself implements `__getitem__` and `__getattr__`, and keeps the functions that it finds. It calls these methods
+    # for names that it has not found yet.
+    def _find_item(self, name: str) -> "PackedFunc":
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a function but got {type(name).__name__}")
         return self.get_function(name)
 
-    def __getattr__(self, name: str) -> "Any":
+    def _find_attribute(self, name: str) -> "Any":
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
         # Python also calls this if one of these properties raises `AttributeError`.
@@ -564,11 +571,15 @@ def live_handles(module: "Optional[Module]" = None) -> "list[dict[str, Any]]":
 
     Raises ``RuntimeError`` if the ledger is off; see ``start_ledger``.
     """
+    if module is not None:
+        _core.module_forget(module)
     return _core.to_python(_core.get_global_func("ffi.LiveHandles", False)(module))
 
 
 def live_handles_text(module: "Optional[Module]" = None) -> str:
     """Returns the information of ``live_handles`` as a formatted string."""
+    if module is not None:
+        _core.module_forget(module)
     return _core.get_global_func("ffi.LiveHandlesText", False)(module)
 
 

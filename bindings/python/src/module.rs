@@ -355,6 +355,15 @@ functions! {
         }
     }
 
+    #[doc = "module_forget(module): releases the functions that were found in the module and are not in use elsewhere"]
+    fn module_forget[module] {
+        if !module.is_instance_of(module_class::CLASS.ptr()) {
+            return py::raise(py::exceptions::type_error(), "expected a Module");
+        }
+        module_class::forget(module);
+        Ok(py::none())
+    }
+
     #[doc = "function_key(function) -> str or None: the global name under which a function was found or registered"]
     fn function_key[func] {
         function(func)?;

@@ -1,4 +1,7 @@
-//! The class `Module`: calling a module directly calls its entry function.
+//! The class `Module`: calling a module directly calls its entry function, and a module finds its functions by name.
+//!
+//! `module.name` and `module["name"]` are how users spell calls, so an instance keeps the functions that it has found. This is
+//! correct for libraries only, whose functions never change. The functions of other modules are looked up each time.
 
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
@@ -6,9 +9,9 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
-use crate::py::{self, Global, Obj, Own, PyObject, Res};
+use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
-use crate::{object, packed};
+use crate::{error, object, packed};
 
 /// Memory layout of an instance of `Module`.
 #[repr(C)]
@@ -20,6 +23,63 @@ struct Layout {
     /// Owned reference to a `PackedFunc` object for the module's entry function, or NULL until the entry
     /// function is known. The object belongs to this module alone; no other code receives it.
     entry: *mut PyObject,
+    /// Functions that were found last as attributes.
+    attributes: Recent,
+    /// Functions that were found last as items.
+    items: Recent,
+    /// Dictionary from name to function of all functions that were found: an owned reference, or NULL if there are none.
+    found: *mut PyObject,
+}
+
+/// Functions that were found last, with their names. The names are compared by address, because those in Python code are
+/// interned strings.
+#[repr(C)]
+struct Recent([Found; RECENT]);
+
+const RECENT: usize = 8;
+
+/// A function and its name: owned references, or NULL.
+#[repr(C)]
+struct Found {
+    name: *mut PyObject,
+    function: *mut PyObject,
+}
+
+impl Recent {
+    const EMPTY: Recent =
+        Recent([const { Found { name: ptr::null_mut(), function: ptr::null_mut() } }; RECENT]);
+
+    #[inline(always)]
+    fn index(name: *mut PyObject) -> usize {
+        // Python aligns objects to 16 bytes.
+        (name.addr() >> 4) % RECENT
+    }
+
+    /// Returns the function that was found last under a name.
+    #[inline(always)]
+    fn get(&self, name: *mut PyObject) -> Option<Own> {
+        let slot = &self.0[Recent::index(name)];
+        if !ptr::eq(slot.name, name) {
+            return None;
+        }
+        // SAFETY: the slot owns a reference to the function, or is empty.
+        unsafe { Obj::from_nullable(slot.function) }.map(Obj::to_own)
+    }
+
+    /// Stores a function. Returns the entry that it replaces.
+    fn set(&mut self, name: Obj<'_>, function: Obj<'_>) -> Found {
+        let new = Found { name: name.to_own().into_ptr(), function: function.to_own().into_ptr() };
+        std::mem::replace(&mut self.0[Recent::index(name.as_ptr())], new)
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        for owned in [self.name, self.function] {
+            // SAFETY: the entry owned the reference, or the pointer is NULL; the GIL is held.
+            drop(unsafe { Own::from_nullable(owned) });
+        }
+    }
 }
 
 /// The class `Module`, to which the Python code of the package adds its methods.
@@ -51,6 +111,8 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_call, call as *mut c_void),
+            (ffi::Py_tp_getattro, get_attribute as *mut c_void),
+            (ffi::Py_mp_subscript, get_item as *mut c_void),
             // The table lives as long as the class: for the lifetime of the process.
             (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
         ],
@@ -73,10 +135,10 @@ unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mu
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();
     let entry = module.attr(py::intern(c"entry_func")?.obj())?;
-    let kind = module.attr(py::intern(c"kind")?.obj())?;
+    let is_library = is_library(module)?;
     // SAFETY: the object is an instance of `Module`, and the GIL is held.
     let is_new = unsafe { (*layout).entry.is_null() };
-    if is_new && entry.obj().is_instance_of(packed::CLASS.ptr()) && kind.obj().to_text()? == "library" {
+    if is_new && entry.obj().is_instance_of(packed::CLASS.ptr()) && is_library {
         // SAFETY: the object is an instance of `Module`, and the GIL is held; the field is NULL, so no reference is lost.
         unsafe { (*layout).entry = entry.obj().to_own().into_ptr() };
         // SAFETY: the object is an instance of `Module`, and the GIL is held.
@@ -98,7 +160,111 @@ unsafe extern "C" fn call_entry(
     unsafe { packed::call_as_it_is(entry, args, nargsf, names) }
 }
 
+/// Implements `module.name`. If the class has no such attribute, calls the method `_find_attribute`, which returns a function
+/// or a class of the library.
+unsafe extern "C" fn get_attribute(module: *mut PyObject, name: *mut PyObject) -> *mut PyObject {
+    let layout: *mut Layout = module.cast();
+    // SAFETY: the object is an instance of `Module`, and the GIL is held.
+    if let Some(function) = unsafe { &(*layout).attributes }.get(name) {
+        return function.into_ptr();
+    }
+    // SAFETY: Python passes a valid object and holds the GIL.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(module) };
+    // SAFETY: as above.
+    let name: Obj<'_> = unsafe { Obj::from_ptr(name) };
+    error::catch(|| {
+        // SAFETY: both objects are valid; the result is a new reference, or NULL with an exception set.
+        match py::unsafe_new_ref!(py::raw::PyObject_GenericGetAttr(this.as_ptr(), name.as_ptr())) {
+            Err(Raised) if py::error_is(py::exceptions::attribute_error()) => {}
+            other => return other,
+        }
+        py::clear_error();
+        find(this, name, c"_find_attribute", |layout| &mut layout.attributes)
+    })
+}
+
+/// Implements `module["name"]`. The method `_find_item` finds the function.
+unsafe extern "C" fn get_item(module: *mut PyObject, name: *mut PyObject) -> *mut PyObject {
+    let layout: *mut Layout = module.cast();
+    // SAFETY: the object is an instance of `Module`, and the GIL is held.
+    if let Some(function) = unsafe { &(*layout).items }.get(name) {
+        return function.into_ptr();
+    }
+    // SAFETY: Python passes a valid object and holds the GIL.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(module) };
+    // SAFETY: as above.
+    let name: Obj<'_> = unsafe { Obj::from_ptr(name) };
+    error::catch(|| find(this, name, c"_find_item", |layout| &mut layout.items))
+}
+
+/// Returns what a module contains under a name: a function that was found before, or else the result of the method `method`.
+/// A function of a library is stored, and one that was found before is stored in `recent`, too.
+fn find(
+    module: Obj<'_>,
+    name: Obj<'_>,
+    method: &'static CStr,
+    recent: fn(&mut Layout) -> &mut Recent,
+) -> Res<Own> {
+    let layout: *mut Layout = module.as_ptr().cast();
+    // Attributes of derived classes and their instances may change, and strings of other classes compare in other ways.
+    let is_plain =
+        ptr::eq(module.type_ptr().cast(), CLASS.ptr()) && name.type_ptr() == &raw mut ffi::PyUnicode_Type;
+    if !is_plain {
+        return module.attr(py::intern(method)?.obj())?.obj().call(&[name]);
+    }
+    // SAFETY: the object is an instance of `Module`, and the GIL is held.
+    let found = unsafe { (*layout).found };
+    // SAFETY: the instance owns the dictionary, or the pointer is NULL.
+    let found: Option<Obj<'_>> = unsafe { Obj::from_nullable(found) };
+    if let Some(function) = found.and_then(|found| py::dict_get(found, name)) {
+        // SAFETY: the object is an instance of `Module`, and the GIL is held; no code runs meanwhile.
+        let old = recent(unsafe { &mut *layout }).set(name, function.obj());
+        drop(old);
+        return Ok(function);
+    }
+    let result = module.attr(py::intern(method)?.obj())?.obj().call(&[name])?;
+    let is_function = ptr::eq(result.obj().type_ptr().cast(), packed::CLASS.ptr());
+    if is_function && is_library(module)? {
+        // SAFETY: the object is an instance of `Module`, and the GIL is held.
+        let mut found = unsafe { (*layout).found };
+        if found.is_null() {
+            found = py::dict()?.into_ptr();
+            // SAFETY: as above. Making an empty dictionary may run the garbage collector, but no code that finds functions.
+            unsafe { (*layout).found = found };
+        }
+        // SAFETY: the instance owns the dictionary, to which a reference is held while it changes.
+        let found = unsafe { Obj::from_ptr(found) }.to_own();
+        // A function that another thread has found meanwhile is replaced.
+        py::dict_set(found.obj(), name, result.obj())?;
+    }
+    Ok(result)
+}
+
+/// Returns true if the functions of a module never change.
+fn is_library(module: Obj<'_>) -> Res<bool> {
+    let kind = module.attr(py::intern(c"kind")?.obj())?;
+    Ok(kind.obj().to_text()? == "library")
+}
+
+/// Releases the functions that a module has found, so that only those that are in use elsewhere remain. `module` must be
+/// an instance of `Module`.
+pub(crate) fn forget(module: Obj<'_>) {
+    let layout: *mut Layout = module.as_ptr().cast();
+    // The references are released after they have been removed from the instance, because a release may run code.
+    // SAFETY: the object is an instance of `Module`, and the GIL is held.
+    let attributes = unsafe { std::mem::replace(&mut (*layout).attributes, Recent::EMPTY) };
+    // SAFETY: as above.
+    let items = unsafe { std::mem::replace(&mut (*layout).items, Recent::EMPTY) };
+    // SAFETY: as above.
+    let found = unsafe { std::mem::replace(&mut (*layout).found, ptr::null_mut()) };
+    drop((attributes, items));
+    // SAFETY: the instance owned the reference, or the pointer is NULL.
+    drop(unsafe { Own::from_nullable(found) });
+}
+
 unsafe extern "C" fn dealloc(module: *mut PyObject) {
+    // SAFETY: Python passes an instance that is no longer in use, and holds the GIL.
+    forget(unsafe { Obj::from_ptr(module) });
     // SAFETY: this is an instance that is no longer in use.
     let entry = unsafe { (*module.cast::<Layout>()).entry };
     // SAFETY: the instance owns the object, or the pointer is NULL.

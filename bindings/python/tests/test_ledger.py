@@ -108,6 +108,21 @@ def test_who_holds_a_library(library, run_with_ledger):
     assert "\n  created at <string>:7 in step\n    __tvm_ffi_maker+0x" in text
 
 
+def test_functions_that_only_a_module_keeps_are_not_reported(library, run_with_ledger):
+    program = """
+import anyfn
+module = anyfn.load_module({path!r})
+module.maker(1), module["maker"](2)
+found = lambda: [handle["code"] for handle in module.leases(detail=True)["modules"]]
+assert found() == [None], found()
+kept = module.maker
+module.tensor, module["tensor"]
+assert found() == [None, "maker"], found()
+assert "ffi.Function tensor" not in anyfn.live_handles_text(module)
+"""
+    run_with_ledger(program.format(path=library))
+
+
 def test_objects_of_a_plugin_and_of_python(run_with_ledger):
     program = """
 import anyfn, anyfn.testing, gc

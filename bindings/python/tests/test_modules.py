@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 import anyfn
 import pytest
@@ -69,6 +70,61 @@ def test_what_to_do_about_files_that_are_no_libraries(library, tmp_path):
         with pytest.raises(RuntimeError) as caught:
             anyfn.load_module(tmp_path / name)
         assert str(caught.value).endswith(text)
+
+
+def test_a_module_keeps_the_functions_that_it_has_found(tmp_path, compile_source):
+    text = """
+#include <anyfn/anyfn.h>
+ANYFN_EXPORT(one) { (void)args; (void)num_args; return anyfn_return_int(result, 1); }
+ANYFN_EXPORT(kind) { (void)args; (void)num_args; return anyfn_return_int(result, 2); }
+"""
+    path = str(compile_source(text, tmp_path / "found.so"))
+    module = anyfn.load_module(path)
+    other = "".join(["o", "ne"])
+    for _ in range(3):
+        assert module.one is module.one is module["one"] is module[other] is getattr(module, other)
+        assert module.one() == module["one"]() == 1
+        # The attributes of the class come first.
+        assert module.kind == "library" and module["kind"]() == 2
+        assert module.get_function("one")() == 1
+        with pytest.raises(AttributeError, match="two"):
+            _ = module.two
+        with pytest.raises(AttributeError, match="two"):
+            _ = module["two"]
+        with pytest.raises(TypeError, match="^expected the name of a function but got int$"):
+            _ = module[1]
+
+    class Name(str):
+        __slots__ = ()
+
+    assert module[Name("one")]() == 1
+    assert module.leases() == {"modules": 1}
+    assert module.one() == 1
+    found = module.one
+    del module
+    gc.collect()
+    assert library_leases(path) == {"modules": 1} and found() == 1
+    del found
+    gc.collect()
+    assert library_leases(path) == {}
+    assert os.path.realpath(path) in anyfn.reap()
+
+
+def test_functions_that_a_module_has_found_on_threads(library):
+    module = anyfn.load_module(library)
+    found = []
+
+    def work():
+        for _ in range(200):
+            found.append(module.adder(1)(2))
+            module.leases()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3] * 800
 
 
 def test_a_function_made_by_a_library_keeps_it(library):

@@ -178,6 +178,7 @@ guarded! {
     fn PyList_New(len: Py_ssize_t) -> *mut PyObject;
     fn PyLong_AsLongLongAndOverflow(object: *mut PyObject, overflow: *mut c_int) -> c_longlong;
     fn PyObject_Size(object: *mut PyObject) -> Py_ssize_t;
+    fn PyObject_GenericGetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
     fn PyObject_GenericSetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
     fn PyObject_ClearWeakRefs(object: *mut PyObject);
     fn PyTuple_New(len: Py_ssize_t) -> *mut PyObject;
