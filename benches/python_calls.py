@@ -85,6 +85,9 @@ def runtime(m, folder, ours):
         raise_error=lambda: get("testing.raise_error" if ours else "testing.test_raise_error"),
         add=lambda: kernels()["add"],
         bytes_each=lambda: bytes_each(m.__name__, folder),
+        module=kernels,
+        module_nop=lambda: kernels()["nop"],
+        library_loop=lambda: kernels()["call_n"],
         Array=lambda: m.Array,
         List=lambda: m.List,
         array=lambda: convert(array),
@@ -237,6 +240,7 @@ def extension(module, folder):
         names,
         add3_by_name=lambda: m.add3,
         pair=lambda: m.IntPair(1, 2),
+        module=lambda: m,
         import_time=lambda: import_time(module, folder),
     )
 

@@ -161,6 +161,11 @@ SECTIONS = {
         Row("typed_concat", "concat('abc', 'def')", unlike="lock", twins=CALLS.format("call_3_ints")),
         Row("compiled_3_numpy", "add(a, b, c)", 0.3, label="compiled kernel, 3 NumPy arrays"),
         Row("compiled_3_tensors", "add(ta, tb, tc)"),
+        # The same calls as users write them, without a variable for the function.
+        Row("module_held_call", "module_nop(1, 2, 3)"),
+        Row("module_attribute_call", "module.nop(1, 2, 3)"),
+        Row("module_item_call", "module['nop'](1, 2, 3)"),
+        Row("compiled_attribute_3_numpy", "module.add(a, b, c)", 0.3),
     ],
     "Python gets values back": [
         Row("echo_int", "echo_int(1)", unlike="lock"),
