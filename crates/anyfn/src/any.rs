@@ -10,7 +10,7 @@ use anyfn_abi::{
 };
 
 use crate::convert::{FromArg, IntoAny};
-use crate::{Error, ObjectRef, Result, types};
+use crate::{Error, ObjectRef, Result, object, types};
 
 /// An owned value of any type: 16 bytes.
 ///
@@ -317,7 +317,7 @@ impl Drop for Any {
             // SAFETY: the type index guarantees that the union holds an object pointer.
             let handle = unsafe { self.0.value.v_obj };
             // SAFETY: an owned value holds one reference, which is released here.
-            drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
+            unsafe { object::release(handle) };
         }
     }
 }

@@ -140,14 +140,29 @@ unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(count) }
 }
 
+/// Releases a strong reference to an object. Does nothing for NULL.
+///
+/// This is a call and no inline code, because values are dropped in very many places, and most of those values are no
+/// objects.
+///
+/// # Safety
+/// The caller must own a strong reference to a non-NULL `object` and transfers it.
+#[inline(never)]
+pub(crate) unsafe fn release(object: *mut TVMFFIObject) {
+    let Some(header) = NonNull::new(object) else { return };
+    // SAFETY: the counter is live until `delete` frees it, after which `dec_strong` does not access it.
+    let counter = unsafe { counter_of(header) };
+    // SAFETY: `delete` is called exactly when the protocol requires it.
+    refcount::dec_strong(counter, |flags| unsafe { delete(header, flags) });
+}
+
 /// Calls the deleter of an object. `flags` specify whether the deleter destroys the content, frees the
 /// memory, or both.
 ///
 /// # Safety
 /// The reference counting protocol must have determined that the content or memory that `flags` names is no longer in
 /// use.
-#[cold]
-#[inline(never)]
+#[inline]
 unsafe fn delete(header: NonNull<TVMFFIObject>, flags: c_int) {
     // SAFETY: the memory has not been freed yet, because only this call frees it.
     let deleter = unsafe { (*header.as_ptr()).deleter };
@@ -168,10 +183,8 @@ impl Clone for ObjectRef {
 impl Drop for ObjectRef {
     #[inline]
     fn drop(&mut self) {
-        let header = self.0;
-        // SAFETY: the counter is live until `delete` frees it, after which `dec_strong` does not access it. `delete` is
-        // called exactly when the protocol requires it.
-        refcount::dec_strong(self.counter(), |flags| unsafe { delete(header, flags) });
+        // SAFETY: `self` holds a reference, which is not used afterwards.
+        unsafe { release(self.0.as_ptr()) };
     }
 }
 

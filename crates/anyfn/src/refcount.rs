@@ -78,8 +78,16 @@ fn too_many(count: &impl Counter) -> ! {
 /// the memory if no weak reference remains.
 ///
 /// `delete` may free the counter, so the counter is not accessed after a call with the weak flag.
+///
+/// A sole reference is released without changing the counter, which saves the most expensive operation. No other thread can
+/// change the counter then, because it would need a reference. The load makes visible what other threads did before they
+/// released theirs.
 #[inline(always)]
 pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
+    if count.load(Ordering::Acquire) == UNIQUE {
+        delete(BOTH);
+        return;
+    }
     let old = count.fetch_sub(1, Ordering::Release);
     if old == UNIQUE {
         count.acquire_fence();
