@@ -7,6 +7,7 @@ use alloc::string::{String as StdString, ToString};
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray, kTVMFFIBigInt,
+    kTVMFFIBool,
 };
 
 use crate::{Any, AnyView, Error, FromArg, Mismatch, Result};
@@ -111,15 +112,26 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Reads a BigInt as an integer type, which may be wider than 64 bits. Returns a mismatch for other values
-/// and for integers out of range.
+/// Reads a bool or a BigInt as an integer that is in the range of the type `T`, which may be wider than 64 bits. Returns a
+/// mismatch for other values and for integers out of range.
+///
+/// The result is not a `T`: a caller that returned this result as its own would be compiled to merge it with the results of
+/// its fast path, and would then examine all of them.
 #[cold]
 pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     view: &AnyView<'_>,
     range: fn() -> StdString,
-) -> Result<T, Mismatch> {
+) -> Result<i128, Mismatch> {
+    if view.type_index() == kTVMFFIBool {
+        // SAFETY: the value of a bool is in `v_int64`.
+        let value = i128::from(unsafe { view.as_raw().value.v_int64 });
+        return match T::try_from(value) {
+            Ok(_) => Ok(value),
+            Err(_) => Err(Mismatch::new("OverflowError", range(), format!("int {value}"))),
+        };
+    }
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<T>(view)) };
-    let value = words.to_i128().and_then(|value| T::try_from(value).ok());
+    let value = words.to_i128().filter(|value| T::try_from(*value).is_ok());
     value.ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 

@@ -282,7 +282,13 @@ macro_rules! integers {
             }
             #[inline]
             fn from_arg(view: &AnyView<'_>) -> Result<$ty, Mismatch> {
-                let Some(value) = int_of(view) else { return bigint::narrow(view, range_of!($ty)) };
+                // Other values, of which bools are the most frequent, are read elsewhere: a comparison with one number is
+                // the shortest code.
+                if view.type_index() != kTVMFFIInt {
+                    return bigint::narrow::<$ty>(view, range_of!($ty)).map(|value| value as $ty);
+                }
+                // SAFETY: the value of an int is in `v_int64`.
+                let value = unsafe { view.as_raw().value.v_int64 };
                 $ty::try_from(value).map_err(|_| Mismatch::out_of_range(range_of!($ty), value))
             }
         }
