@@ -377,3 +377,21 @@ mod with_the_prelude {
         assert_eq!(lengths.call((Array::<String>::new(),)).unwrap_err().message(), "expected names");
     }
 }
+
+#[test]
+fn a_list_grows_as_the_items_come_if_their_number_is_a_wrong_hint() {
+    struct Endless(std::ops::Range<i64>);
+    impl Iterator for Endless {
+        type Item = i64;
+        fn next(&mut self) -> Option<i64> {
+            self.0.next()
+        }
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            (usize::MAX, None)
+        }
+    }
+    let list: List<i64> = List::try_from_iter(Endless(0..3)).unwrap();
+    list.extend(Endless(3..100)).unwrap();
+    list.extend([]).unwrap();
+    assert_eq!(list.to_vec().unwrap(), (0..100).collect::<Vec<_>>());
+}

@@ -4,6 +4,8 @@ use core::fmt;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
+use anyfn_abi::{TVMFFIAny, TVMFFIAnyValue};
+
 use super::Value;
 use super::check::{read, wrong_element};
 use super::seq::{self, Seq};
@@ -163,7 +165,31 @@ impl<T> Array<T> {
         Ok(())
     }
 
+    #[inline]
     fn push_any(&mut self, value: Any) -> Result<()> {
+        let TVMFFIAny { type_index, small_str_len, value } = value.into_raw();
+        if self.object.is_unique() {
+            // SAFETY: this is the only reference, and `self` is borrowed exclusively.
+            let mut seq = unsafe { seq::seq_of(&self.object) };
+            // SAFETY: the fields are those of an owned value, which is used below only if the call does not take it.
+            if unsafe { seq.push_fields_if_room(type_index, small_str_len, value) } {
+                return Ok(());
+            }
+        }
+        // SAFETY: the fields are those of an owned value, and nothing else uses it.
+        unsafe { self.push_slow(type_index, small_str_len, value) }
+    }
+
+    /// Appends an element to an Array that is shared or full. The arguments are the fields of the element, so that it
+    /// remains in registers; see [`Seq::push_fields_if_room`].
+    ///
+    /// # Safety
+    /// The fields must be those of an owned value, which this function takes.
+    #[cold]
+    #[inline(never)]
+    unsafe fn push_slow(&mut self, type_index: i32, small_str_len: u32, value: TVMFFIAnyValue) -> Result<()> {
+        // SAFETY: the caller transfers the value.
+        let value = unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len, value }) };
         self.make_mut(1)?.push(value);
         Ok(())
     }

@@ -92,8 +92,7 @@ impl<T> List<T> {
     /// # Errors
     /// Returns an error if an element cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn try_from_iter<I: IntoIterator<Item: IntoAny>>(iter: I) -> Result<List<T>> {
-        let values = iter.into_iter().map(IntoAny::into_any).collect::<Result<Vec<Any>>>()?;
-        Self::from_values(values.into_iter())
+        Self::from_values(into_values(iter)?.into_iter())
     }
 
     /// Acquires the lock. While it is held, the caller must not release values or run foreign code. If the
@@ -354,12 +353,11 @@ impl<T: Value> List<T> {
     /// # Errors
     /// Returns the error of [`List::push`]; the List is unchanged in that case.
     pub fn extend(&self, values: impl IntoIterator<Item = T>) -> Result<()> {
-        let mut values = values.into_iter().map(IntoAny::into_any).collect::<Result<Vec<Any>>>()?;
+        let mut values = into_values(values)?;
         let _old;
         let mut seq = self.lock();
         _old = seq.make_room(values.len())?;
-        let end = seq.len();
-        seq.insert(end, &mut values);
+        seq.append(&mut values);
         Ok(())
     }
 
@@ -397,6 +395,18 @@ impl<T: FromArg> List<T> {
     pub(super) fn check(&self) -> Result<(), Mismatch> {
         if T::ALL { Ok(()) } else { super::check::check_items::<Self, T>("List", &self.snapshot()) }
     }
+}
+
+/// Converts the items of an iterator to values.
+fn into_values<I: IntoIterator<Item: IntoAny>>(items: I) -> Result<Vec<Any>> {
+    let items = items.into_iter();
+    let mut values = Vec::new();
+    // The number of items is only a hint. If there is no memory for it, the vector grows as the items come.
+    let _ = values.try_reserve_exact(items.size_hint().0);
+    for item in items {
+        values.push(item.into_any()?);
+    }
+    Ok(values)
 }
 
 impl<T> Clone for List<T> {

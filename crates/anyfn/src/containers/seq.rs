@@ -11,7 +11,7 @@ use core::ptr;
 use alloc::vec::Vec;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIInt, kTVMFFIList,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIInt, kTVMFFIList,
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
     kTVMFFIStaticObjectBegin,
 };
@@ -222,24 +222,36 @@ impl Seq<'_> {
     /// Appends an element if there is room, and otherwise returns it.
     #[inline(always)]
     pub(super) fn push_if_room(&mut self, value: Any) -> Option<Any> {
-        let len = self.0.size;
-        if len >= self.0.capacity {
-            return Some(value);
+        let TVMFFIAny { type_index, small_str_len, value } = value.into_raw();
+        // SAFETY: the fields are those of an owned value, which is returned only if the call does not take it.
+        if unsafe { self.push_fields_if_room(type_index, small_str_len, value) } {
+            return None;
         }
-        // SAFETY: the cell has room for `capacity` elements at `data`.
-        let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
-        // SAFETY: the cell has room for `capacity` elements at `data`, and the slot is empty.
-        unsafe { slot.write(value.into_raw()) };
-        self.0.size = len + 1;
-        None
+        // SAFETY: the value is owned, and the call has not taken it.
+        Some(unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len, value }) })
     }
 
     /// Appends an int if there is room; returns false otherwise.
+    #[inline(always)]
+    pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
+        // SAFETY: these are the fields of an int, which owns nothing.
+        unsafe { self.push_fields_if_room(kTVMFFIInt, 0, TVMFFIAnyValue { v_int64: value }) }
+    }
+
+    /// Appends the element that consists of the given fields, if there is room; returns false otherwise.
     ///
     /// The slot is written from registers, because copying a value that was just built in memory would stall until both
     /// halves have been stored.
+    ///
+    /// # Safety
+    /// The fields must be those of an owned value. If the result is true, the sequence owns it.
     #[inline(always)]
-    pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
+    pub(super) unsafe fn push_fields_if_room(
+        &mut self,
+        type_index: i32,
+        small_str_len: u32,
+        value: TVMFFIAnyValue,
+    ) -> bool {
         let len = self.0.size;
         if len >= self.0.capacity {
             return false;
@@ -247,7 +259,7 @@ impl Seq<'_> {
         // SAFETY: the cell has room for `capacity` elements at `data`.
         let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
         // SAFETY: the cell has room for `capacity` elements at `data`, and the slot is empty.
-        unsafe { slot.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
+        unsafe { slot.write(TVMFFIAny { type_index, small_str_len, value }) };
         self.0.size = len + 1;
         true
     }
@@ -293,6 +305,18 @@ impl Seq<'_> {
         for (slot, value) in slots[at..].iter_mut().zip(values.drain(..)) {
             slot.write(value.into_raw());
         }
+        self.set_len(len + count);
+    }
+
+    /// Moves all elements out of `values` to the end. The sequence must have spare capacity for them.
+    pub(super) fn append(&mut self, values: &mut Vec<Any>) {
+        let (len, count) = (self.len(), values.len());
+        // SAFETY: `Any` is transparent over `TVMFFIAny`, and the vector has `count` elements.
+        let source =
+            unsafe { core::slice::from_raw_parts(values.as_ptr().cast::<MaybeUninit<TVMFFIAny>>(), count) };
+        self.slots()[len..len + count].copy_from_slice(source);
+        // SAFETY: no element is left in the vector: the sequence owns them once its size includes them.
+        unsafe { values.set_len(0) };
         self.set_len(len + count);
     }
 
