@@ -74,8 +74,21 @@ fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 
+/// Returns true if a value of this type is the same key only as a value with the same bits: a number, for example, but no
+/// string and no object.
+#[inline]
+fn is_bits(type_index: i32) -> bool {
+    type_index < kTVMFFISmallStr
+}
+
 /// Returns the hash of a value as a Map key.
+#[inline]
 pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
+    let index = view.type_index();
+    if is_bits(index) { combine(index as u64, view.bits()) } else { hash_slow(view) }
+}
+
+fn hash_slow(view: &AnyView<'_>) -> u64 {
     match view.type_index() {
         // The content of a small string is one word.
         kTVMFFISmallStr => small_str_hash(view.bits()),
@@ -114,7 +127,7 @@ pub(crate) fn any_equal(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     if same_head && left.bits() == right.bits() {
         return true;
     }
-    equal_slow(left, right)
+    !is_bits(l.type_index) && !is_bits(r.type_index) && equal_slow(left, right)
 }
 
 fn equal_slow(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
