@@ -79,7 +79,9 @@ impl BytesObject {
         let this: *mut BytesObject = object.cast();
         // SAFETY: `allocate` created the object, and its memory is freed only by this call.
         let len = unsafe { (*this).content.size };
-        let Some(layout) = Self::layout(len) else { return Ended::NONE };
+        let size = INLINE + len + 1;
+        // SAFETY: `allocate` has created the layout of this size, and content never changes.
+        let layout = unsafe { Layout::from_size_align_unchecked(size, align_of::<BytesObject>()) };
         // SAFETY: the memory has not been freed yet.
         let ended = live::ending(this, unsafe { (*this).header.type_index });
         // SAFETY: the memory was allocated with this layout.
