@@ -173,6 +173,16 @@ int main() {
       keep(list);
     }
   });
+  row("list_extend_1000_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::List<int64_t> list;
+      int64_t begin = 0;
+      keep(begin);
+      list.reserve(1000 - begin);
+      for (int64_t i = begin; i < 1000; ++i) list.push_back(i);
+      keep(list);
+    }
+  });
   row("map_insert_int_1000_per_item", [&](uint64_t n) {
     for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
       ffi::Map<int64_t, int64_t> map;
