@@ -77,9 +77,29 @@ pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
         .env(machine.variable, linker(run, machine)?)
         // The stable ABI of Python needs no information about an interpreter.
         .env("PYO3_NO_PYTHON", "1")
-        // So that a build in another folder makes the same files.
-        .env("CARGO_ENCODED_RUSTFLAGS", format!("--remap-path-prefix={}=anyfn", paths::root().display()))
+        .env("CARGO_ENCODED_RUSTFLAGS", remapped(&paths::root(), &registries()).join("\x1f"))
         .env("CARGO_TARGET_DIR", target_dir()))
+}
+
+/// Returns options of the Rust compiler with which builds in different folders make the same files: the paths in the files
+/// do not depend on the folder of the project, and those of other crates not on whether they come from the cache of Cargo
+/// or from the folder `vendor` of a source archive.
+fn remapped(root: &Path, registries: &[PathBuf]) -> Vec<String> {
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    // The last option that matches a path applies.
+    let mut options = vec![remap(root, "anyfn"), remap(&root.join("vendor"), "crates")];
+    options.extend(registries.iter().map(|registry| remap(registry, "crates")));
+    options
+}
+
+/// Returns the folders in which Cargo keeps the sources of the crates of each registry, in a fixed order.
+fn registries() -> Vec<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let folders = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
+    let mut folders: Vec<PathBuf> = folders.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
 }
 
 fn is_here(machine: &Machine) -> bool {
@@ -183,7 +203,17 @@ fn needed(table: &str) -> Vec<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::needed;
+    use std::path::Path;
+
+    use super::{needed, remapped};
+
+    #[test]
+    fn paths_of_crates_are_the_same_from_all_folders() {
+        let options = remapped(Path::new("/home/x"), &["/home/.cargo/registry/src/index".into()]);
+        // A later option has precedence, and `vendor` is in the folder of the project.
+        let expected = ["/home/x=anyfn", "/home/x/vendor=crates", "/home/.cargo/registry/src/index=crates"];
+        assert_eq!(options, expected.map(|map| format!("--remap-path-prefix={map}")));
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {
