@@ -1,6 +1,6 @@
 """Compiles a function and runs it on a board through a session; the board also calls a function of this process.
 
-The board needs the file ``anyfn`` for its processor (``./x dist``) and a key, which ``anyfn rpc key -o board.key board`` creates::
+The board needs the file ``anyfn`` for its processor (``./x dist --all``) and a key, which ``anyfn rpc key -o board.key board`` creates::
 
     anyfn rpc server --host 0.0.0.0 --key-file board.key --upload                                     # on the board
     python examples/board/board.py HOST 9190 "$(cat board.key)"                                       # here

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{board, paths, portable, python};
+use crate::{paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -20,21 +21,25 @@ fn copy(run: &Run, from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Builds a package for distribution: against an old C library, or against that of this machine if the tools are missing.
-fn build(run: &Run, package: &str, variables: &[(&str, &str)]) -> Result<()> {
-    let words = format!("build --release -p {package}");
-    let cargo = match portable::unavailable() {
-        None => portable::cargo(run, &portable::HERE, &words)?,
-        Some(reason) => {
+fn build(run: &Run, machine: &Machine, package: &str) -> Result<()> {
+    let words = format!("build --release --locked -p {package}");
+    match portable::unavailable() {
+        Some(reason) if machine.is_here() => {
             run.say(&format!("{package} will need the C library of this machine: {reason}"))?;
-            cargo_cmd(&words)
+            run.cmd(cargo_cmd(&words))
         }
-    };
-    run.cmd(variables.iter().fold(cargo, |cargo, (name, value)| cargo.env(name, value)))
+        _ => run.cmd(portable::cargo(run, machine, &words)?),
+    }
 }
 
 /// Returns the folder of the files that [`build`] makes.
-fn built() -> PathBuf {
-    if portable::unavailable().is_none() { portable::folder(&portable::HERE) } else { paths::release_dir() }
+fn built(machine: &Machine) -> PathBuf {
+    if portable::unavailable().is_none() { portable::folder(machine) } else { paths::release_dir() }
+}
+
+/// Returns the folder `name` for the files of a machine: `dist/name` for this machine, `dist/<target>/name` for others.
+fn dir_of(machine: &Machine, name: &str) -> Result<PathBuf> {
+    if machine.is_here() { dist_dir(name) } else { dist_dir(&format!("{}/{name}", machine.triple)) }
 }
 
 /// Copies a built library or program to its place in `dist`, and checks which C library it needs.
@@ -45,12 +50,21 @@ fn place(run: &Run, from: &Path, to: &Path) -> Result<()> {
     copy(run, from, to)
 }
 
-/// Writes `dist/lib/libanyfn.so` and `dist/lib/libanyfn.a`.
-pub(crate) fn library(run: &Run) -> Result<()> {
-    build(run, "anyfn-lib", &[])?;
-    let dir = dist_dir("lib")?;
-    place(run, &built().join("libanyfn.so"), &dir.join("libanyfn.so"))?;
-    copy(run, &built().join("libanyfn.a"), &dir.join("libanyfn.a"))
+/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, and `compat/libtvm_ffi.so`: the library, linked a second time with the file
+/// name and SONAME that programs built for tvm-ffi look for.
+pub(crate) fn library(run: &Run, machine: &Machine) -> Result<()> {
+    build(run, machine, "anyfn-lib")?;
+    let (dir, built) = (dir_of(machine, "lib")?, built(machine));
+    place(run, &built.join("libanyfn.so"), &dir.join("libanyfn.so"))?;
+    copy(run, &built.join("libanyfn.a"), &dir.join("libanyfn.a"))?;
+    let compat = if portable::unavailable().is_none() {
+        built.join("deps").join(COMPAT)
+    } else {
+        run.cmd(cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", COMPAT))?;
+        built.join("libanyfn.so")
+    };
+    check_soname(&compat)?;
+    place(run, &compat, &dir_of(machine, "compat")?.join(COMPAT))
 }
 
 /// Writes `dist/include/anyfn/*.h`.
@@ -66,20 +80,9 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
 /// Name under which programs built for tvm-ffi look for the runtime's library.
 const COMPAT: &str = "libtvm_ffi.so";
 
-/// Writes `dist/compat/libtvm_ffi.so`: the library, linked again with the file name and SONAME that
-/// programs built for tvm-ffi look for.
-///
-/// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
-pub(crate) fn compat(run: &Run) -> Result<()> {
-    build(run, "anyfn-lib", &[("ANYFN_SONAME", COMPAT)])?;
-    let library = built().join("libanyfn.so");
-    check_soname(&library)?;
-    place(run, &library, &dist_dir("compat")?.join(COMPAT))
-}
-
-/// Builds the library of [`compat`] for tests, and returns the folder that contains it. The library
-/// of the test build is linked with the SONAME [`COMPAT`] and copied, then linked with its own
-/// SONAME again.
+/// Builds the library with the SONAME [`COMPAT`] for tests, and returns the folder that contains it. The library
+/// of the test build is linked with this SONAME and copied, then linked with its own SONAME again. The build script of
+/// `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
 pub(crate) fn compat_for_tests(run: &Run) -> Result<PathBuf> {
     let (built, folder) = (paths::build_dir().join("libanyfn.so"), paths::scratch_dir("compat"));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -91,59 +94,43 @@ pub(crate) fn compat_for_tests(run: &Run) -> Result<PathBuf> {
     linked.map(|()| folder)
 }
 
-/// Checks that a library has the SONAME [`COMPAT`].
+/// Checks that a library has the SONAME [`COMPAT`], which the build script of `anyfn-lib` or the linker has set.
 fn check_soname(library: &Path) -> Result<()> {
     let dynamic = Cmd::new("readelf").arg("-d").arg(library).output()?;
     if !dynamic.lines().any(|line| line.contains("(SONAME)") && line.contains(&format!("[{COMPAT}]"))) {
-        return Err(format!("the build script of anyfn-lib did not set the SONAME to {COMPAT}").into());
+        return Err(format!("{} does not have the SONAME {COMPAT}", library.display()).into());
     }
     Ok(())
 }
 
-/// Writes `dist/bin/anyfn`.
-pub(crate) fn command(run: &Run) -> Result<()> {
-    build(run, "anyfn-cli", &[])?;
-    place(run, &built().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
+/// Writes `bin/anyfn`.
+pub(crate) fn command(run: &Run, machine: &Machine) -> Result<()> {
+    build(run, machine, "anyfn-cli")?;
+    place(run, &built(machine).join("anyfn"), &dir_of(machine, "bin")?.join("anyfn"))
 }
 
-/// Writes `dist/bin/anyfn-aarch64`, the command `anyfn` for AArch64 boards.
-pub(crate) fn board_command(run: &Run) -> Result<()> {
-    let to = dist_dir("bin")?.join("anyfn-aarch64");
-    if portable::unavailable().is_none() {
-        run.cmd(portable::cargo(run, &portable::AARCH64, "build --release -p anyfn-cli")?)?;
-        return place(run, &portable::folder(&portable::AARCH64).join("anyfn"), &to);
-    }
-    board::build(run, "release")?;
-    copy(run, &board::program("release"), &to)
-}
-
-/// Writes `dist/python/*_aarch64.whl`.
-pub(crate) fn board_wheel(run: &Run) -> Result<()> {
-    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-lib"] {
-        run.cmd(portable::cargo(run, &portable::AARCH64, &format!("build --release -p {package}"))?)?;
-    }
-    let built = portable::folder(&portable::AARCH64);
-    for name in ["libanyfn.so", "libanyfn_compiler_lib.so", "libanyfn_python.so"] {
-        portable::check(run, &built.join(name))?;
-    }
-    python::pack_built(run, &dist_dir("python")?, &built)
-}
-
-/// Writes `dist/python/*.whl`. The tag of the wheel names the version of glibc that its libraries need.
-pub(crate) fn wheel(run: &Run) -> Result<()> {
+/// Writes `python/*.whl`. The tag of the wheel names the version of glibc that its libraries need.
+pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
     // One by one, so that no package gets features that only another one needs.
-    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-testing", "anyfn-lib"] {
-        build(run, package, &[])?;
+    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-lib"] {
+        build(run, machine, package)?;
     }
-    python::copy_libraries(run, &built())?;
-    python::pack(run, &dist_dir("python")?).map(drop)
+    let (built, dir) = (built(machine), dir_of(machine, "python")?);
+    if portable::unavailable().is_none() {
+        for name in ["libanyfn.so", "libanyfn_compiler_lib.so", "libanyfn_python.so"] {
+            portable::check(run, &built.join(name))?;
+        }
+    }
+    python::pack_built(run, &dir, &built)
 }
 
 /// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the
 /// installation tests and the conformance corpus with this wheel.
 pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
-    let wheel = python::wheel_in(&dist_dir("python")?)?;
-    python::test_wheel(run, version, &wheel, &built(), &python::WHEEL_TESTS[..2])
+    // The tests load the library of sample functions.
+    build(run, &portable::HERE, "anyfn-testing")?;
+    let wheel = python::wheel_in(&dist_dir("python")?, portable::HERE.name)?;
+    python::test_wheel(run, version, &wheel, &built(&portable::HERE), &python::WHEEL_TESTS[..2])
 }
 
 /// Writes `dist/anyfn.cdx.json`, the bill of materials: all crates of which the libraries and the command consist, in the

@@ -86,7 +86,7 @@ fn run(args: &[String]) -> Result<()> {
             run_steps(command, &steps::small(features), &rest.into_iter().cloned().collect::<Vec<String>>())
         }
         "docs" => run_steps(command, &steps::docs(), rest),
-        "dist" => run_steps(command, &steps::dist(), rest),
+        "dist" => run_steps(command, &steps::dist(rest.iter().any(|arg| arg == "--all")), rest),
         "soak" => run_steps(command, &steps::soak(), rest),
         other => Err(format!("no command `{other}`; see `./x help`").into()),
     }
@@ -158,5 +158,16 @@ mod tests {
         let (run, left_out) = select(&steps, &["valgrind"], true);
         assert!(run.is_empty());
         assert_eq!(names(left_out), ["c tests under valgrind"]);
+    }
+
+    #[test]
+    fn the_wheel_that_the_readme_installs_is_built_alone() {
+        let (steps, all) = (steps::dist(false), steps::dist(true));
+        let names = |steps: &[&Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
+        assert_eq!(names(&select(&steps, &["python wheel"], false).0), ["python wheel"]);
+        assert_eq!(
+            names(&select(&all, &["python wheel"], false).0),
+            ["python wheel", "python wheel for aarch64"]
+        );
     }
 }

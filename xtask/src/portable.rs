@@ -22,13 +22,20 @@ pub(crate) struct Machine {
     /// Name of the architecture in targets and in the tags of wheels.
     pub(crate) name: &'static str,
     /// Target of the Rust compiler.
-    triple: &'static str,
+    pub(crate) triple: &'static str,
     /// C compiler for the machine, which links.
     compiler: &'static str,
     /// File name of the dynamic linker.
     loader: &'static str,
     /// Environment variable that names the linker for Cargo.
     variable: &'static str,
+}
+
+impl Machine {
+    /// Returns true for the machine on which this runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.triple == HERE.triple
+    }
 }
 
 const X86_64: Machine = Machine {
@@ -55,6 +62,28 @@ pub(crate) const HERE: Machine = if cfg!(target_arch = "aarch64") { AARCH64 } el
 const LIBRARIES: [(&str, &str); 6] =
     [("m", "6"), ("pthread", "0"), ("dl", "2"), ("rt", "1"), ("util", "1"), ("resolv", "2")];
 
+/// Script that links with the compiler `COMPILER` against the libraries in `FOLDER`. It links `libanyfn.so` a second time,
+/// as `libtvm_ffi.so` in the same folder, so that nothing else has to be compiled or optimised twice.
+const LINK: &str = r#"#!/bin/sh
+link() {
+  COMPILER -B'FOLDER' -L'FOLDER' "$@" -Wl,--allow-shlib-undefined
+}
+link "$@" || exit
+case " $* " in
+  *" -Wl,-soname,libanyfn.so "*) ;;
+  *) exit ;;
+esac
+for arg do
+  case $arg in
+    -Wl,-soname,libanyfn.so) arg=-Wl,-soname,libtvm_ffi.so ;;
+    */libanyfn.so) arg=${arg%/*}/libtvm_ffi.so ;;
+  esac
+  set -- "$@" "$arg"
+  shift
+done
+link "$@"
+"#;
+
 /// Returns the Python interpreter in the environment with the package `ziglang`, if `./x dist` could install it.
 fn python() -> Option<PathBuf> {
     let python = paths::root().join(".x/venv-dist/bin/python");
@@ -72,7 +101,7 @@ pub(crate) fn unavailable() -> Option<String> {
 /// Returns a command that runs Cargo with the given arguments and links against the old C library. What it builds is in
 /// [`folder`].
 pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
-    let cargo = if is_here(machine) { cargo_cmd(words) } else { board::cargo(words) };
+    let cargo = if machine.is_here() { cargo_cmd(words) } else { board::cargo(words) };
     Ok(cargo
         .env(machine.variable, linker(run, machine)?)
         // The stable ABI of Python needs no information about an interpreter.
@@ -102,17 +131,13 @@ fn registries() -> Vec<PathBuf> {
     folders
 }
 
-fn is_here(machine: &Machine) -> bool {
-    machine.triple == HERE.triple
-}
-
 fn target_dir() -> PathBuf {
     paths::target_dir().join("portable")
 }
 
 /// Returns the folder of the libraries and programs that [`cargo`] builds in release mode.
 pub(crate) fn folder(machine: &Machine) -> PathBuf {
-    if is_here(machine) {
+    if machine.is_here() {
         target_dir().join("release")
     } else {
         target_dir().join(machine.triple).join("release")
@@ -122,7 +147,7 @@ pub(crate) fn folder(machine: &Machine) -> PathBuf {
 /// Makes the libraries without code, and returns the path of a program that links against them.
 fn linker(run: &Run, machine: &Machine) -> Result<PathBuf> {
     let folder = target_dir().join(format!("glibc-{}.{}-{}", GLIBC.0, GLIBC.1, machine.name));
-    let program = folder.join("cc");
+    let program = folder.join("portable-cc"); // The compiler of Rust recognises a C compiler by such a name.
     if program.exists() {
         return Ok(program);
     }
@@ -160,12 +185,8 @@ fn linker(run: &Run, machine: &Machine) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&cache);
     // The compiler's own library is that of this machine, and may need newer symbols than those of the old C library. The
     // program is written last, because it says that everything else is there.
-    let text = format!(
-        "#!/bin/sh\nexec {1} -B'{0}' -L'{0}' \"$@\" -Wl,--allow-shlib-undefined\n",
-        at(&folder),
-        machine.compiler
-    );
-    let new = folder.join("cc.new");
+    let text = LINK.replace("COMPILER", machine.compiler).replace("FOLDER", &at(&folder));
+    let new = folder.join("portable-cc.new");
     write(&new, &text)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", at(&new)))?;
     fs::rename(&new, &program).map_err(|e| format!("{}: {e}", at(&program)))?;
@@ -205,7 +226,8 @@ fn needed(table: &str) -> Vec<(u32, u32)> {
 mod tests {
     use std::path::Path;
 
-    use super::{needed, remapped};
+    use super::{LINK, needed, remapped};
+    use crate::process::Cmd;
 
     #[test]
     fn paths_of_crates_are_the_same_from_all_folders() {
@@ -213,6 +235,20 @@ mod tests {
         // A later option has precedence, and `vendor` is in the folder of the project.
         let expected = ["/home/x=anyfn", "/home/x/vendor=crates", "/home/.cargo/registry/src/index=crates"];
         assert_eq!(options, expected.map(|map| format!("--remap-path-prefix={map}")));
+    }
+
+    #[test]
+    fn the_runtime_is_linked_under_both_names() {
+        let script = LINK.replace("COMPILER", "printf '<%s>'").replace("FOLDER", "old");
+        let link = |args: &[&str]| Cmd::new("sh").args(["-c", &script, "link"]).args(args).output().unwrap();
+        let linked = |args: &str| format!("<-Bold><-Lold>{args}<-Wl,--allow-shlib-undefined>");
+        assert_eq!(link(&["a b", "-o", "x/libother.so"]), linked("<a b><-o><x/libother.so>"));
+        let (first, second) = (
+            "<a b><-o><x/libanyfn.so><-Wl,-soname,libanyfn.so>",
+            "<a b><-o><x/libtvm_ffi.so><-Wl,-soname,libtvm_ffi.so>",
+        );
+        let both = link(&["a b", "-o", "x/libanyfn.so", "-Wl,-soname,libanyfn.so"]);
+        assert_eq!(both, linked(first) + &linked(second));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::paths;
 use crate::process::Cmd;
 use crate::python_tests::{self, TestFile};
 use crate::result::Result;
 use crate::runner::{Due, Run};
+use crate::{paths, portable};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
@@ -242,20 +242,22 @@ pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(folder);
     let python = paths::python().ok_or("no Python environment")?;
     run.cmd(Cmd::new(python).arg("bindings/python/build.py").arg("--wheel").arg(folder))?;
-    wheel_in(folder)
+    wheel_in(folder, portable::HERE.name)
 }
 
-/// Adds to `folder` a wheel of the package with the libraries in the folder `built`, for their architecture.
+/// Empties `folder`, and packs a wheel of the package there with the libraries in the folder `built`, for their
+/// architecture.
 pub(crate) fn pack_built(run: &Run, folder: &Path, built: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(folder);
     let python = paths::python().ok_or("no Python environment")?;
     let build = Cmd::new(python).arg("bindings/python/build.py").arg("--wheel").arg(folder);
     run.cmd(build.arg("--libraries").arg(built))
 }
 
-/// Returns the path of the wheel for this machine in a folder.
-pub(crate) fn wheel_in(folder: &Path) -> Result<PathBuf> {
+/// Returns the path of the wheel for an architecture in a folder.
+pub(crate) fn wheel_in(folder: &Path, architecture: &str) -> Result<PathBuf> {
     let files = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let end = format!("_{}.whl", std::env::consts::ARCH);
+    let end = format!("_{architecture}.whl");
     let wheel = files.flatten().map(|entry| entry.path()).find(|path| path.to_string_lossy().ends_with(&end));
     Ok(wheel.ok_or_else(|| format!("no wheel in {}", folder.display()))?)
 }

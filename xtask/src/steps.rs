@@ -7,6 +7,7 @@
 use crate::c_tests::{self, Mode};
 use crate::inputs::{Inputs, Sources};
 use crate::packages::Packages;
+use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
@@ -246,7 +247,7 @@ pub(crate) fn test() -> Vec<Step> {
             name,
             move || python_tests::parts(python::files_of_wheel(version)),
             move |run, due| {
-                let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
+                let wheel = python::wheel_in(&paths::scratch_dir("wheel"), portable::HERE.name)?;
                 let files = due.parts.iter().map(|file| format!("{}/{file}", python_tests::FOLDER));
                 python::test_wheel(run, version, &wheel, &paths::build_dir(), &files.collect::<Vec<_>>())
             },
@@ -339,27 +340,15 @@ pub(crate) fn small(features: &str) -> Vec<Step> {
     vec![Step::new("small library", move |run| small::write(run, &features)).skip_if(system_rust::unavailable)]
 }
 
-/// Returns the steps of `./x dist`.
-pub(crate) fn dist() -> Vec<Step> {
+/// Returns the steps of `./x dist`; if `is_all` is true, with the files for other machines, and with checks that take long.
+pub(crate) fn dist(is_all: bool) -> Vec<Step> {
     let mut steps = vec![
-        // The library is linked with one name, then with the other; everything else is compiled once.
-        Step::new("libtvm_ffi.so", dist::compat).needs_member("crates/lib"),
-        Step::new("library", dist::library).needs_member("crates/lib"),
+        Step::new("library", |run| dist::library(run, &portable::HERE)).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
-        Step::new("command", dist::command).needs_member("crates/cli"),
-        Step::new("command for aarch64", dist::board_command)
-            .needs_member("crates/cli")
-            .skip_if(|| cfg!(target_arch = "aarch64").then(|| "this machine is one".into()))
-            .skip_if(board::not_built),
-        Step::new("python wheel", dist::wheel)
+        Step::new("command", |run| dist::command(run, &portable::HERE)).needs_member("crates/cli"),
+        Step::new("python wheel", |run| dist::wheel(run, &portable::HERE))
             .needs("bindings/python/pyproject.toml")
             .skip_if(python::unavailable),
-        Step::new("python wheel for aarch64", dist::board_wheel)
-            .uses(&["python wheel"])
-            .skip_if(|| cfg!(target_arch = "aarch64").then(|| "this machine is one".into()))
-            .skip_if(python::unavailable)
-            .skip_if(board::not_built)
-            .skip_if(portable::unavailable),
     ];
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| dist::test_wheel(run, version))
@@ -367,8 +356,26 @@ pub(crate) fn dist() -> Vec<Step> {
             .skip_if(python::unavailable)
             .skip_if(move || python::version_unavailable(version))
     }));
+    if is_all {
+        let aarch64 = |name, action: fn(&Run, &Machine) -> Result<()>| {
+            for_aarch64(Step::new(name, move |run| action(run, &portable::AARCH64)))
+        };
+        steps.extend([
+            aarch64("library for aarch64", dist::library),
+            aarch64("command for aarch64", dist::command),
+            aarch64("python wheel for aarch64", dist::wheel),
+        ]);
+    }
     steps.extend([Step::new("bill of materials", dist::materials), Step::new("checksums", dist::checksums)]);
     steps
+}
+
+/// Skips a step where nothing can be built for AArch64 besides what is built for this machine.
+fn for_aarch64(step: Step) -> Step {
+    step.skip_if(|| portable::AARCH64.is_here().then(|| "this machine is one".into()))
+        .skip_if(board::not_built)
+        .skip_if(portable::unavailable)
+        .skip_if(python::unavailable)
 }
 
 /// Returns the steps of `./x soak`, which take a long time.
@@ -480,7 +487,7 @@ pub(crate) fn soak() -> Vec<Step> {
     );
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| {
-            let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
+            let wheel = python::wheel_in(&paths::scratch_dir("wheel"), portable::HERE.name)?;
             python::test_wheel(run, version, &wheel, &paths::build_dir(), python::ALL_TESTS)
         })
         .uses(BUILD_WHEEL)
@@ -661,7 +668,7 @@ mod tests {
             ("demo", demo(true)),
             ("docs", docs()),
             ("bench", bench()),
-            ("dist", dist()),
+            ("dist", dist(true)),
             ("soak", soak()),
         ] {
             for (i, step) in steps.iter().enumerate() {
