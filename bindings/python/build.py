@@ -16,8 +16,8 @@ The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/li
 
 This file is also the build backend of ``pyproject.toml``. ``pip install bindings/python`` builds the libraries with cargo
 in release mode and installs the wheel. ``pip install -e bindings/python`` builds them into the package and installs a
-link to it. Both need only cargo. There are no source archives, because the sources are a workspace of which this folder
-is a part.
+link to it. Both need only cargo. The source archive that ``./x dist`` makes contains the whole workspace, and pip builds it
+with this file, too.
 """
 
 import argparse
@@ -298,8 +298,8 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Raises ``UnsupportedOperation``: a build needs the whole workspace, which a source archive would not contain."""
-    raise UnsupportedOperation("anyfn has no source archives: install a wheel, or a checkout by `pip install bindings/python`")
+    """Raises ``UnsupportedOperation``: a build needs the whole workspace, of which this folder is a part."""
+    raise UnsupportedOperation("`./x dist` makes the source archive of anyfn, as dist/anyfn-*.tar.gz")
 
 
 def main():

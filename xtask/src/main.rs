@@ -21,6 +21,7 @@ mod python_tests;
 mod result;
 mod runner;
 mod small;
+mod source;
 mod steps;
 mod system_rust;
 mod targets;

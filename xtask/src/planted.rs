@@ -159,21 +159,26 @@ pub(crate) fn run(run: &Run) -> Result<()> {
 /// tracks, and untracked files that it does not ignore. The copy uses the Python environment of the
 /// project.
 fn copy_project(run: &Run, copy: &Path) -> Result<()> {
-    let root = paths::root();
-    let _ = fs::remove_dir_all(copy);
-    for name in files("ls-files --cached --others --exclude-standard")? {
-        let (from, to) = (root.join(&name), copy.join(&name));
-        if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        }
-        fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;
-    }
-    let (from, to) = (root.join(".x/venv"), copy.join(".x/venv"));
+    copy_files("ls-files --cached --others --exclude-standard", copy)?;
+    let (from, to) = (paths::root().join(".x/venv"), copy.join(".x/venv"));
     let linked = fs::create_dir_all(copy.join(".x")).and_then(|()| std::os::unix::fs::symlink(from, &to));
     linked.map_err(|e| format!("{}: {e}", to.display()))?;
     // Some checks ask git for the list of files.
     run.cmd(Cmd::new("git").in_folder(copy).words("init -q"))?;
     run.cmd(Cmd::new("git").in_folder(copy).words("add ."))
+}
+
+/// Replaces the folder `copy` by a copy of the files that a Git command lists.
+pub(crate) fn copy_files(command: &str, copy: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(copy);
+    for name in files(command)? {
+        let (from, to) = (paths::root().join(&name), copy.join(&name));
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;
+    }
+    Ok(())
 }
 
 /// Returns the paths of the files that a Git command lists.

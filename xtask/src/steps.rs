@@ -12,7 +12,7 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, dist, examples, paths, planted, portable, python, python_tests, small, system_rust,
+    board, codegen, dist, examples, paths, planted, portable, python, python_tests, small, source, system_rust,
     targets, tidy,
 };
 
@@ -366,7 +366,22 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
             aarch64("python wheel for aarch64", dist::wheel),
         ]);
     }
-    steps.extend([Step::new("bill of materials", dist::materials), Step::new("checksums", dist::checksums)]);
+    steps.extend([
+        Step::new("source archive", source::pack).skip_if(source::unavailable),
+        Step::new("bill of materials", dist::materials),
+        Step::new("checksums", dist::checksums),
+    ]);
+    if is_all {
+        steps.extend([
+            Step::new("second build, from the source archive", source::build_again)
+                .uses(&["library", "headers", "command", "python wheel", "source archive", "bill of materials"])
+                .skip_if(source::unavailable)
+                .skip_if(portable::unavailable),
+            Step::new("source archive by pip", source::install)
+                .uses(&["source archive"])
+                .skip_if(source::unavailable),
+        ]);
+    }
     steps
 }
 
