@@ -12,7 +12,8 @@ use crate::system_rust;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 /// C compiler for AArch64.
 pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
-const EMULATOR: &str = "qemu-aarch64-static";
+/// Program that runs programs for AArch64 on this machine.
+pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
 /// Folder that contains the C library for AArch64, which programs in the emulator load.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 

@@ -7,7 +7,7 @@ use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{paths, portable, python};
+use crate::{debian, paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -131,6 +131,11 @@ pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
     build(run, &portable::HERE, "anyfn-testing")?;
     let wheel = python::wheel_in(&dist_dir("python")?, portable::HERE.name)?;
     python::test_wheel(run, version, &wheel, &built(&portable::HERE), &python::WHEEL_TESTS[..2])
+}
+
+/// Tries the wheel of a machine on an old Debian: see [`debian`].
+pub(crate) fn try_wheel(run: &Run, machine: &Machine) -> Result<()> {
+    debian::try_wheel(run, machine, &python::wheel_in(&dir_of(machine, "python")?, machine.name)?)
 }
 
 /// Writes `dist/anyfn.cdx.json`, the bill of materials: all crates of which the libraries and the command consist, in the

@@ -6,6 +6,7 @@
 mod board;
 mod c_tests;
 mod codegen;
+mod debian;
 mod dist;
 mod examples;
 mod inputs;

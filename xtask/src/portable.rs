@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     /// Target of the Rust compiler.
     pub(crate) triple: &'static str,
     /// C compiler for the machine, which links.
-    compiler: &'static str,
+    pub(crate) compiler: &'static str,
     /// File name of the dynamic linker.
     loader: &'static str,
     /// Environment variable that names the linker for Cargo.

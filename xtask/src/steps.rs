@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, dist, examples, paths, planted, portable, python, python_tests, small, source, system_rust,
-    targets, tidy,
+    board, codegen, debian, dist, examples, paths, planted, portable, python, python_tests, small, source,
+    system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -380,7 +380,17 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
             Step::new("source archive by pip", source::install)
                 .uses(&["source archive"])
                 .skip_if(source::unavailable),
+            Step::new("trial on Debian 11", |run| dist::try_wheel(run, &portable::HERE))
+                .uses(&["python wheel"])
+                .skip_if(python::unavailable)
+                .skip_if(|| debian::unavailable(&portable::HERE)),
         ]);
+        let trial = Step::new("trial on Debian 11 for aarch64", |run| dist::try_wheel(run, &portable::AARCH64));
+        steps.push(
+            for_aarch64(trial)
+                .uses(&["python wheel for aarch64"])
+                .skip_if(|| debian::unavailable(&portable::AARCH64)),
+        );
     }
     steps
 }
