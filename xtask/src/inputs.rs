@@ -96,6 +96,20 @@ impl Sources {
         self.hash_with_fault(inputs, None)
     }
 
+    /// Returns a number that differs if the files of `inputs` or the compilers do, and is the same in all folders.
+    ///
+    /// # Errors
+    /// Returns an error if the workspace lacks one of the packages.
+    pub(crate) fn number(&self, inputs: &Inputs) -> Result<u32> {
+        let mut hasher = DefaultHasher::new();
+        self.visit(inputs, &mut |file| {
+            hasher.write(file.name.as_bytes());
+            hasher.write_u64(file.hash);
+        })?;
+        hasher.write(compilers().as_bytes());
+        Ok((hasher.finish() >> 32) as u32)
+    }
+
     /// Returns the hash of the inputs as [`Self::hash`] does, but as if the content of the file `fault` had
     /// changed.
     fn hash_with_fault(&self, inputs: &Inputs, fault: Option<&str>) -> Result<String> {
@@ -212,6 +226,23 @@ mod tests {
         for file in ["docs/adr/0007-the-compiler-is-a-plugin.md", "compiler/lib/src/lib.rs", "README.md"] {
             assert!(sources.root.join(file).exists() && !files.contains(file) && !changes(file), "{file}");
         }
+    }
+
+    /// Checks that a number does not depend on the project's folder, as a hash does.
+    #[test]
+    fn numbers_are_the_same_in_all_folders() {
+        let (mut hashes, mut numbers) = (Vec::new(), Vec::new());
+        for (name, content) in [("a", "x"), ("b", "x"), ("c", "y")] {
+            let root = std::env::temp_dir().join(format!("x-number-{}-{name}", std::process::id()));
+            fs::create_dir_all(root.join("src")).unwrap();
+            fs::write(root.join("src/lib.rs"), content).unwrap();
+            let sources = Sources { root: root.clone(), known: Mutex::default() };
+            let inputs = Inputs::default().paths(["src"]);
+            hashes.push(sources.hash(&inputs).unwrap());
+            numbers.push(sources.number(&inputs).unwrap());
+            fs::remove_dir_all(&root).unwrap();
+        }
+        assert!(numbers[0] == numbers[1] && numbers[1] != numbers[2] && hashes[0] != hashes[1]);
     }
 
     #[test]

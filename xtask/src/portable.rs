@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use crate::inputs::{Inputs, Sources};
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
@@ -106,8 +107,15 @@ pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
         .env(machine.variable, linker(run, machine)?)
         // The stable ABI of Python needs no information about an interpreter.
         .env("PYO3_NO_PYTHON", "1")
+        .env("SOURCE_DATE_EPOCH", epoch()?.to_string())
         .env("CARGO_ENCODED_RUSTFLAGS", remapped(&paths::root(), &registries()).join("\x1f"))
         .env("CARGO_TARGET_DIR", target_dir()))
+}
+
+/// Returns a number for `SOURCE_DATE_EPOCH`. Two builds of an object type count as the same if they had the same number
+/// (`#[derive(Object)]`), so it comes from the contents of all sources instead of a date.
+fn epoch() -> Result<u32> {
+    Sources::of_project().number(&Inputs::default().paths(["crates", "compiler", "bindings/python/src"]))
 }
 
 /// Returns options of the Rust compiler with which builds in different folders make the same files: the paths in the files

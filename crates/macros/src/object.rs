@@ -456,6 +456,12 @@ fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -
         quote!(digest.field(::core::mem::offset_of!(#this, #member), &__p::FieldType::<#ty>::NEW, 0);)
     });
     let build = build();
+    // Cargo compiles the crate again if the variable that `build` reads has changed.
+    let tracked = (!left.is_empty() || !matches!(data, Data::Struct(_))).then(|| {
+        quote! {
+            const _: ::core::option::Option<&::core::primitive::str> = ::core::option_env!("SOURCE_DATE_EPOCH");
+        }
+    });
     let left = left.iter().map(|Field { member, ty, .. }| {
         quote! {
             let field = &__p::FieldType::<#ty>::NEW;
@@ -467,6 +473,7 @@ fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -
         fn digest(digest: &mut __p::Digest) {
             #[allow(unused_imports)]
             use __p::{OfBuild as _, OfType as _};
+            #tracked
             #(#told)*
             #(#left)*
             #whole
@@ -532,6 +539,18 @@ mod tests {
             assert!(out.contains(part), "{part} in {out}");
         }
         assert!(!out.contains("name : \"c\""));
+    }
+
+    #[test]
+    fn a_build_number_is_tracked() {
+        for (item, is_used) in [
+            (quote! { #[object(key = "x")] struct X { a: i64 } }, false),
+            (quote! { #[object(key = "x")] struct X { #[field(skip)] a: i64 } }, true),
+            (quote! { #[object(key = "x")] enum X { A, B } }, true),
+        ] {
+            let out = expand(item).unwrap().to_string();
+            assert_eq!(out.contains("option_env ! (\"SOURCE_DATE_EPOCH\")"), is_used, "{out}");
+        }
     }
 
     #[test]
