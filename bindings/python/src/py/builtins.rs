@@ -132,14 +132,18 @@ fn read_bytes<'a>(object: Obj<'a>) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start, len as usize) }
 }
 
-/// Borrows the items of a list, or returns `None` if the C API must read the list. `list` must be an instance of `list`.
+/// Borrows the items of a list. Returns `None` if the C API must read the list, and for objects whose class is not exactly
+/// `list`.
 ///
 /// # Safety
 /// The result must not be used after Python code has run, which may change the list.
 #[inline(always)]
 pub(crate) unsafe fn list_items<'a>(list: Obj<'a>) -> Option<&'a [*mut PyObject]> {
+    if list.type_ptr() != &raw mut ffi::PyList_Type || !LIST.load(Ordering::Relaxed) {
+        return None;
+    }
     // SAFETY: guaranteed by the caller.
-    LIST.load(Ordering::Relaxed).then(|| unsafe { read_list(list) })
+    Some(unsafe { read_list(list) })
 }
 
 #[inline(always)]
@@ -155,11 +159,12 @@ unsafe fn read_list<'a>(list: Obj<'a>) -> &'a [*mut PyObject] {
     unsafe { std::slice::from_raw_parts(items, len as usize) }
 }
 
-/// Borrows the items of a tuple, or returns `None` if the C API must read the tuple. `tuple` must be an instance of
+/// Borrows the items of a tuple. Returns `None` if the C API must read the tuple, and for objects whose class is not exactly
 /// `tuple`.
 #[inline(always)]
 pub(crate) fn tuple_items<'a>(tuple: Obj<'a>) -> Option<&'a [*mut PyObject]> {
-    TUPLE.load(Ordering::Relaxed).then(|| read_tuple(tuple))
+    let is_direct = tuple.type_ptr() == &raw mut ffi::PyTuple_Type && TUPLE.load(Ordering::Relaxed);
+    is_direct.then(|| read_tuple(tuple))
 }
 
 #[inline(always)]
