@@ -218,6 +218,7 @@ ALLOWED = {
         "what `inspect.signature` shows"
     ),
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
+    r"anyfn\._module\.Module\.__getattr__": "a slot of the native type, which also finds the attributes of the class",
     r"anyfn\.types\.\w+": "native types, which depend on the libraries that are loaded",
     r"anyfn\.te\.Tensor\.__\w+__": "operators that only raise an error, which says to index the tensor",
     r"anyfn\.tir\.TYPE_CHECKING": "the condition of imports that only annotations need",
