@@ -17,6 +17,7 @@ pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
 pub use crate::registered::{FunctionDef, REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
+pub use crate::sort::{sort, sort_by};
 pub use crate::sorted_map::SortedMap;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, FunctionTypes, Names, SafeCall};
@@ -256,6 +257,12 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
 pub fn field_schema(metadata: &str) -> alloc::string::String {
     let metadata = crate::json::Json::parse(metadata);
     metadata.and_then(|json| json.get("type_schema")?.text().map(Into::into)).unwrap_or_default()
+}
+
+/// Returns the name of the function that the JSON `signature` describes, or `None` if it states no name.
+#[must_use]
+pub fn name_in_signature(signature: &str) -> Option<alloc::string::String> {
+    crate::json::member(signature, "name").filter(|name| !name.is_empty()).map(Into::into)
 }
 
 /// An ELF note that states the ABI version for which a library was built.

@@ -64,7 +64,7 @@ impl fmt::Display for DType {
         let Some((constant, _)) = DTYPE_CODES.iter().find(|(_, value)| *value == code) else {
             return write!(f, "dtype({code}, {bits}, {lanes})");
         };
-        let constant = constant.trim_start_matches("kDL");
+        let constant = constant.strip_prefix("kDL").unwrap_or(constant);
         let name = match constant {
             "OpaqueHandle" => "handle",
             "UInt" => "uint",

@@ -261,6 +261,20 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &SourceLocation { file: at.file(), line: at.line() })
     }
 
+    /// Creates an error like [`Error::new`], with a message that is formatted here: not by each caller, which would then
+    /// also have to free the string. The macros [`error!`](crate::error!) and [`bail!`](crate::bail!) expand to a call
+    /// of this function.
+    #[doc(hidden)]
+    #[track_caller]
+    #[cold]
+    #[inline(never)]
+    pub fn formatted(kind: &str, message: fmt::Arguments<'_>) -> Error {
+        match message.as_str() {
+            Some(message) => Self::new(kind, message),
+            None => Self::new(kind, &alloc::fmt::format(message)),
+        }
+    }
+
     /// Creates an error without a backtrace. Use it for invalid arguments, where the source line of the
     /// callee does not help the caller.
     #[cold]
@@ -584,6 +598,6 @@ macro_rules! bail {
 #[macro_export]
 macro_rules! error {
     ($kind:expr, $($format:tt)+) => {
-        $crate::Error::new($kind, &$crate::__private::format!($($format)+))
+        $crate::Error::formatted($kind, ::core::format_args!($($format)+))
     };
 }

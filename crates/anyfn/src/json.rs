@@ -23,6 +23,44 @@ pub(crate) enum Json {
 /// Maximum nesting depth of arrays and objects.
 const DEPTH_MAX: usize = 64;
 
+/// Returns the string under the key `key` in the JSON object `text`, or `None` if the object has no such string, or if
+/// its JSON has an escape sequence. The rest of the object is only scanned, which takes far less code than parsing it.
+pub(crate) fn member<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth, mut is_value) = (0, 0usize, false);
+    // Set while the next string is the value of the key.
+    let mut is_wanted = false;
+    while let Some(byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'"' => {
+                let begin = at;
+                while !matches!(bytes.get(at)?, b'"') {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                let string = text.get(begin..at)?;
+                at += 1;
+                if is_wanted {
+                    return (!string.contains('\\')).then_some(string);
+                }
+                is_wanted = depth == 1 && !is_value && string == key;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b':' => {
+                is_value = depth == 1 || is_value;
+                continue;
+            }
+            b',' if depth == 1 => is_value = false,
+            b' ' | b'\t' | b'\n' | b'\r' => continue,
+            _ => {}
+        }
+        is_wanted = false;
+    }
+    None
+}
+
 impl Json {
     /// Parses JSON; returns `None` if `text` is not valid JSON or is nested too deeply.
     pub(crate) fn parse(text: &str) -> Option<Json> {
@@ -216,6 +254,31 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_the_string_of_a_key() {
+        let signature = r#"{"type_schema":"{\"name\":\"no\"}", "arg_names":["name","a"],
+            "arg_defaults":{"name":"no"},"name" : "f.g","doc":"x"}"#;
+        assert_eq!(member(signature, "name"), Some("f.g"));
+        assert_eq!(member(signature, "doc"), Some("x"));
+        for text in [
+            "",
+            "{",
+            "}",
+            r#"{"name"#,
+            r#"{"name":"#,
+            r#"{"name":"x"#,
+            r#"{"name":"x\"#,
+            r#"{"name":"\u0041"}"#,
+            r#"{"name":1,"a":"name"}"#,
+            r#"{"a":"name","b":"c"}"#,
+            r#"{"name":["x"]}"#,
+            r#"["name","x"]"#,
+            r#"[{"name":"x"}]"#,
+        ] {
+            assert_eq!(member(text, "name"), None, "{text}");
+        }
+    }
     use crate::text::quote;
 
     #[test]

@@ -91,6 +91,7 @@ mod shape;
 pub mod shared;
 mod signals;
 mod signature;
+mod sort;
 mod sorted_map;
 mod string;
 mod tensor;

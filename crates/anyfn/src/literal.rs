@@ -5,6 +5,7 @@ use core::fmt::Write;
 use alloc::string::String as StdString;
 use alloc::vec::Vec;
 
+use crate::decimal::write_float;
 use crate::text::quote;
 use crate::{Any, Array, Map, Result};
 
@@ -57,8 +58,7 @@ impl Literal {
             Literal::None => out.push_str("null"),
             Literal::Bool(value) => out.push_str(if value { "true" } else { "false" }),
             Literal::Int(value) => drop(write!(out, "{value}")),
-            // The debug format always contains a fraction or an exponent.
-            Literal::Float(value) => drop(write!(out, "{value:?}")),
+            Literal::Float(value) => write_float(value, out),
             Literal::Str(text) => quote(text, out),
             Literal::Array(items) => {
                 for (i, item) in items.iter().enumerate() {

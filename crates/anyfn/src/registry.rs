@@ -120,7 +120,7 @@ pub fn list() -> Result<Vec<StdString>> {
     for i in 0..count {
         list.push(names.call((i,))?.get::<StdString>()?);
     }
-    list.sort_unstable();
+    crate::sort::sort(&mut list);
     Ok(list)
 }
 

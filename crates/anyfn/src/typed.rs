@@ -386,7 +386,8 @@ fn wrong_count(names: &Names, types: &FunctionTypes, got: usize) -> Error {
 
 #[cold]
 #[inline(never)]
-fn wrong_arg(names: &Names, types: &FunctionTypes, index: usize, mismatch: &Mismatch) -> Error {
+#[expect(clippy::needless_pass_by_value, reason = "the callers, of which there are many, need not drop it")]
+fn wrong_arg(names: &Names, types: &FunctionTypes, index: usize, mismatch: Mismatch) -> Error {
     let what = match mismatch.kind() {
         "TypeError" => "Mismatched type",
         _ if mismatch.is_explained() => "Invalid value",
@@ -469,7 +470,7 @@ macro_rules! arities {
                     let $name = match $name::from_arg(&args[$index]) {
                         Ok(value) => value,
                         Err(mismatch) => {
-                            return Err(wrong_arg(names, Self::TYPES, $index, &mismatch));
+                            return Err(wrong_arg(names, Self::TYPES, $index, mismatch));
                         }
                     };
                 )*

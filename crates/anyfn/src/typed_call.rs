@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String as StdString;
 
 use crate::error::{Detail, with_detail};
-use crate::json::Json;
+use crate::json::member;
 use crate::text::shorten;
 use crate::{Error, FromArg, IntoArgs, Mismatch, PackedFunc, Result, registry};
 
@@ -43,9 +43,8 @@ impl PackedFunc {
 #[cold]
 #[inline(never)]
 fn wrong_result(function: &PackedFunc, mismatch: &Mismatch) -> Error {
-    let signature = function.signature().and_then(|text| Json::parse(&text));
-    let signature = signature.as_ref();
-    let name = known_name(function).unwrap_or_else(|| StdString::from(text(signature, "name")));
+    let own_name = || function.signature().and_then(|text| member(&text, "name").map(StdString::from));
+    let name = known_name(function).or_else(own_name).unwrap_or_default();
     let subject = match &*name {
         "" => StdString::from("a function without a name"),
         name => format!("`{}`", shorten(name)),
@@ -77,10 +76,4 @@ fn definition(function: &PackedFunc) -> Option<StdString> {
 fn known_name(function: &PackedFunc) -> Option<StdString> {
     let name = registry::find("ffi.FunctionName")?.call((function,)).ok()?;
     name.get::<StdString>().ok()
-}
-
-/// Returns the string under the key `key` in a JSON object, or an empty string if the object has no
-/// such string.
-fn text<'a>(json: Option<&'a Json>, key: &str) -> &'a str {
-    json.and_then(|json| json.get(key)).and_then(Json::text).unwrap_or_default()
 }

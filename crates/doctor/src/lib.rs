@@ -100,7 +100,7 @@ const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "s
 pub fn doctor() -> Result<Array<Any>> {
     let mut names: Vec<String> = registry::list()?;
     names.retain(|name| name.starts_with(PREFIX));
-    names.sort_unstable();
+    anyfn::__private::sort(&mut names);
     let is_own = |name: &String| OWN.contains(&&name[PREFIX.len()..]);
     let (own, others): (Vec<String>, Vec<String>) = names.into_iter().partition(is_own);
     let own = OWN.iter().map(|name| (true, format!("{PREFIX}{name}"))).filter(|(_, name)| own.contains(name));
