@@ -131,8 +131,11 @@ fn unknown(text: &str) -> Error {
         ("fp32", "float32"),
         ("bf16", "bfloat16"),
     ];
-    let other = OTHERS.iter().find(|(other, _)| *other == text).map(|(_, name)| *name);
-    let near = other.or_else(|| nearest(text, USUAL.into_iter()));
+    let other = || OTHERS.iter().find(|(other, _)| *other == text).map(|(_, name)| *name);
+    let near = match cfg!(feature = "hints") {
+        true => other().or_else(|| nearest(text, USUAL.into_iter())),
+        false => None,
+    };
     let text = shorten(text);
     match near {
         Some(near) => anyfn::error!("ValueError", "unknown dtype `{text}`; did you mean `{near}`?"),

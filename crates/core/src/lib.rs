@@ -34,6 +34,7 @@ mod attributes;
 mod backtrace;
 mod bigint;
 mod c_api;
+#[cfg(feature = "construct")]
 mod construct;
 mod dtype_text;
 mod env;

@@ -17,7 +17,7 @@ use anyfn::abi::{
     TVMFFIFunctionCell, TVMFFIMethodInfo, TVMFFIObject, TVMFFISafeCallType,
     kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFunction, kTVMFFIObject,
 };
-use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, Unsafe, bail};
+use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};
 
 use crate::sys::Mutex;
 use crate::{attributes, sentinel, type_table, unload};
@@ -101,19 +101,11 @@ impl Known {
     /// this function. Callers that know the parameters of the function must also be able to call the new
     /// code.
     fn takes(&self, kind: Role, blocking: bool, signature: &str) -> bool {
-        let names = |text: &str| {
-            let params = Signature::parse(text).ok().and_then(|signature| signature.params);
-            params.map(|params| params.into_iter().map(|param| param.name).collect::<Vec<String>>())
-        };
         if self.kind != kind || (self.blocking != blocking && kind != Role::Init) {
             return false;
         }
         let old = self.method().signature.lock().clone();
-        match (names(&old), names(signature)) {
-            (Some(old), Some(new)) => new.starts_with(&old),
-            // Neither signature declares its parameters.
-            (old, new) => old.is_none() && new.is_none(),
-        }
+        may_follow(&old, signature)
     }
 
     /// Returns true if this function has the given type, name and role. A method and a static method of the same name
@@ -165,6 +157,28 @@ fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<Pack
 /// Returns the function with the given type, name and role that was registered most recently.
 fn find(type_index: i32, name: &str, kind: Role) -> Option<Known> {
     KNOWN.lock().iter().rev().find(|known| known.is(type_index, name, kind)).cloned()
+}
+
+/// Returns true if callers that know the signature `old` can call a function with the signature `new`: if its parameters
+/// begin with those of `old`.
+#[cfg(feature = "named")]
+fn may_follow(old: &str, new: &str) -> bool {
+    let names = |text: &str| {
+        let params = anyfn::Signature::parse(text).ok().and_then(|signature| signature.params);
+        params.map(|params| params.into_iter().map(|param| param.name).collect::<Vec<String>>())
+    };
+    match (names(old), names(new)) {
+        (Some(old), Some(new)) => new.starts_with(&old),
+        // Neither signature declares its parameters.
+        (old, new) => old.is_none() && new.is_none(),
+    }
+}
+
+/// Returns true if callers that know the signature `old` can call a function with the signature `new`. Without the
+/// feature `named`, signatures are not parsed, so both must be the same.
+#[cfg(not(feature = "named"))]
+fn may_follow(old: &str, new: &str) -> bool {
+    old == new
 }
 
 fn keep(new: Known) -> PackedFunc {
@@ -354,19 +368,46 @@ fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIA
         if !pairs.len().is_multiple_of(2) {
             bail!("TypeError", "{name}() KWARGS requires an even number of key-value arguments");
         }
-        let named = pairs.chunks_exact(2).map(|pair| match pair[0].get::<&str>() {
-            Ok(key) => Ok((key, pair[1].to_owned())),
-            Err(_) => bail!(
-                "TypeError",
-                "{name}(): expected the name of an argument as str, got {}",
-                pair[0].type_key()
-            ),
-        });
-        let value = function.call_named(&views[..at], &named.collect::<Result<Vec<(&str, Any)>>>()?)?;
+        let value = call_with_names(&function, name, &views[..at], pairs)?;
         // SAFETY: the caller passes a writable result that holds nothing.
         unsafe { result.write(value.into_raw()) };
         Ok(())
     }))
+}
+
+/// Calls the constructor `function`, which messages call `name`, with positional arguments and with `pairs` of names and
+/// values.
+#[cfg(feature = "named")]
+fn call_with_names(
+    function: &PackedFunc,
+    name: &str,
+    positional: &[AnyView<'_>],
+    pairs: &[AnyView<'_>],
+) -> Result<Any> {
+    let named = pairs.chunks_exact(2).map(|pair| match pair[0].get::<&str>() {
+        Ok(key) => Ok((key, pair[1].to_owned())),
+        Err(_) => {
+            bail!("TypeError", "{name}(): expected the name of an argument as str, got {}", pair[0].type_key())
+        }
+    });
+    function.call_named(positional, &named.collect::<Result<Vec<(&str, Any)>>>()?)
+}
+
+/// Calls a constructor with positional arguments. Returns an error if there are named arguments.
+#[cfg(not(feature = "named"))]
+fn call_with_names(
+    function: &PackedFunc,
+    name: &str,
+    positional: &[AnyView<'_>],
+    pairs: &[AnyView<'_>],
+) -> Result<Any> {
+    if !pairs.is_empty() {
+        bail!(
+            "ValueError",
+            "{name}() cannot be called with named arguments: this runtime was built without the feature `named`"
+        );
+    }
+    function.call(positional)
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {

@@ -17,7 +17,10 @@ extern crate anyfn_rpc as _;
 #[cfg(feature = "runtime")]
 extern crate anyfn_runtime as _;
 
+#[cfg(panic = "unwind")]
 use anyfn_core::startup::{STEPS, entry, record_panic_locations};
 
 // The library has its own copy of the standard library, so the panic hook receives only panics of the runtime.
+// Without unwinding, a panic ends the process, so nothing would read the recorded location.
+#[cfg(panic = "unwind")]
 entry!(STEPS: fn() = record_panic_locations);

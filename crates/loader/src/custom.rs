@@ -126,7 +126,7 @@ impl Implementation for Custom {
         let names = self.call::<Array<String>>(Method::Functions, ())?;
         let mut names: Vec<StdString> =
             names.iter().flat_map(|names| names.iter()).map(|name| (*name).into()).collect();
-        names.sort_unstable();
+        anyfn::__private::sort(&mut names);
         names.dedup();
         Ok(names)
     }

@@ -3,17 +3,23 @@
 use std::path::Path;
 
 use anyfn::__private::{FunctionDef, functions};
-use anyfn::{Any, Args, Array, Map, Module, PackedFunc, Result, String, registry};
+#[cfg(feature = "inspect")]
+use anyfn::{Any, Map};
+use anyfn::{Args, Array, Module, PackedFunc, Result, String, registry};
 
 use anyfn_core::loader::Mutex;
 
+#[cfg(feature = "custom")]
 use crate::custom;
 #[cfg(feature = "inspect")]
 use crate::inspect;
 #[cfg(feature = "ledger")]
 use crate::ledger_globals;
-use crate::library::{context, observe};
+#[cfg(feature = "inspect")]
+use crate::library::context;
+use crate::library::observe;
 use crate::load::{load_from_file, load_library};
+#[cfg(feature = "inspect")]
 use crate::mapped::lease;
 use crate::object::OwnModule;
 use crate::system::system_lib;
@@ -26,12 +32,7 @@ static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleLoadFromFile" [] => |path: &str| load_from_file(path)?.get::<Module>(),
     "ffi.Module.load_from_file.so" [] => |path: &str, _format: &str| load_library(path),
-    "ffi.ModuleLeases" [] => |m: Module| of(&m)?.leases(),
-    "ffi.ModulePinned" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.pinned().map(String::from)),
-    "ffi.ModuleMapped" [] => mapped,
-    "ffi.ModuleReap" [] => || Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)),
     "ffi.ModuleIsCurrent" [] => is_current,
-    "ffi.ModuleLookups" [] => || context::lookups() as i64,
     "ffi.SystemLib" [] => |args: Args<'_>| system_lib(if args.is_empty() { "" } else { args.get::<&str>(0)? }),
     "ffi.ModuleGetKind" [] => |m: Module| Ok::<_, anyfn::Error>(kind(&of(&m)?)),
     "ffi.ModuleGetFile" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.file().map(String::from)),
@@ -56,7 +57,6 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleWriteToFile" [] => |m: Module, path: &str, format: &str| of(&m)?.write_to_file(path, format),
     "ffi.ModuleSaveToBytes" [] => |m: Module| of(&m)?.save_to_bytes(),
     "ffi.ModuleInspectSource" [] => |m: Module, format: &str| of(&m)?.inspect_source(format),
-    "ffi.ModuleCreate" [] => custom::create,
     "ffi.ModuleGetImports" [] => |m: Module| Array::<Module>::try_from_iter(of(&m)?.imports()),
     "ffi.ModuleImportModule" [] => |m: Module, other: Module| of(&m)?.import(&other),
     "ffi.ModuleClearImports" [] => |m: Module| of(&m)?.clear_imports(),
@@ -64,14 +64,36 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleGlobalsRemove" [] => no_longer_keep,
 };
 
+/// Functions that describe the mapped libraries.
+#[cfg(feature = "inspect")]
+static MAPPED: &[FunctionDef] = &functions! {
+    "ffi.ModuleLeases" [] => |m: Module| of(&m)?.leases(),
+    "ffi.ModulePinned" [] => |m: Module| Ok::<_, anyfn::Error>(of(&m)?.pinned().map(String::from)),
+    "ffi.ModuleMapped" [] => mapped,
+    "ffi.ModuleReap" [] => || Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)),
+    "ffi.ModuleLookups" [] => || context::lookups() as i64,
+};
+
+#[cfg(feature = "custom")]
+static CUSTOM: &[FunctionDef] = &functions! {
+    "ffi.ModuleCreate" [] => custom::create,
+};
+
 /// Registers the global functions through which frontends use modules.
 pub(crate) fn register_globals() -> Result<()> {
     registry::register_defs(FUNCTIONS)?;
     registry::register_defs(observe::FUNCTIONS)?;
+    #[cfg(feature = "observe")]
+    registry::register_defs(observe::OBSERVERS)?;
+    #[cfg(feature = "custom")]
+    registry::register_defs(CUSTOM)?;
     #[cfg(feature = "watch")]
     registry::register_defs(watch::FUNCTIONS)?;
     #[cfg(feature = "inspect")]
-    registry::register_defs(inspect::FUNCTIONS)?;
+    {
+        registry::register_defs(inspect::FUNCTIONS)?;
+        registry::register_defs(MAPPED)?;
+    }
     #[cfg(feature = "ledger")]
     ledger_globals::register()?;
     Ok(())
@@ -103,6 +125,7 @@ fn no_longer_keep(module: Module) {
 }
 
 /// Returns a description of each mapped library: its path, its leases and, if it is pinned, the reason.
+#[cfg(feature = "inspect")]
 fn mapped() -> Result<Array<Any>> {
     let mut all = Array::<Any>::new();
     for library in lease::all() {

@@ -91,7 +91,7 @@ fn sorted<'a>(symbols: impl Iterator<Item = &'a Symbol>) -> Vec<StdString> {
         version => format!("{}@{version}", symbol.name),
     };
     let mut names: Vec<_> = symbols.map(shown).collect();
-    names.sort_unstable();
+    anyfn::__private::sort(&mut names);
     names.dedup();
     names
 }

@@ -12,7 +12,7 @@
 //! (`load::deferred`); and the newest build of a file (`watch`).
 //!
 //! Each module uses only modules before it in this list:
-//! - `names`, `file`, `import_tree`, `compiled`: conventions and formats. `elf` reads everything that the
+//! - `message`, `names`, `file`, `import_tree`, `compiled`: conventions and formats. `elf` reads everything that the
 //!   dynamic loader would read, before the dynamic loader does.
 //! - `dl`: access to the dynamic loader.
 //! - `mapped`: the libraries of the process, and the leases on each.
@@ -30,9 +30,24 @@
 //! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
 
 // A build without some features does not use everything that is read from library files.
-#![cfg_attr(not(all(feature = "ledger", feature = "watch", feature = "inspect")), allow(dead_code))]
+#![cfg_attr(
+    not(all(
+        feature = "ledger",
+        feature = "watch",
+        feature = "inspect",
+        feature = "checks",
+        feature = "guards",
+        feature = "custom",
+        feature = "cpp",
+        feature = "unload",
+        feature = "observe"
+    )),
+    allow(dead_code)
+)]
 
+#[cfg_attr(not(feature = "guards"), path = "compiled_disabled.rs")]
 mod compiled;
+#[cfg(feature = "custom")]
 mod custom;
 mod dl;
 mod elf;
@@ -46,6 +61,7 @@ mod ledger_globals;
 mod library;
 mod load;
 mod mapped;
+mod message;
 mod names;
 mod object;
 mod system;

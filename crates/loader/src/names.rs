@@ -29,7 +29,7 @@ pub(crate) fn is_slot(symbol: &str) -> bool {
 pub(crate) fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<String> {
     let begin = format!("{FUNCTION}{prefix}");
     let mut names: Vec<&str> = symbols.filter_map(|symbol| symbol.strip_prefix(&begin)).collect();
-    names.sort_unstable();
+    anyfn::__private::sort(&mut names);
     names.dedup();
     let has = |name: &str| names.binary_search(&name).is_ok();
     // The getters of a function's metadata and documentation contain its name, too.

@@ -5,6 +5,9 @@
 //! `child` (the process of a spawned session), `establish` (the beginning of a session), `service` (operations that a session
 //! offers), `session` (the client's interface), `server` (one process for each client). `docs/rpc.md` specifies the protocol.
 
+// A build without the server does not use everything that sessions share with it.
+#![cfg_attr(not(feature = "server"), allow(dead_code))]
+
 // Links the runtime into the tests.
 #[cfg(test)]
 extern crate anyfn_loader as _;
@@ -19,7 +22,7 @@ pub mod policy;
 mod poll;
 mod polling;
 mod processor;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "server"))]
 pub mod server;
 mod service;
 mod session;

@@ -8,6 +8,7 @@
 extern crate anyfn_loader as _;
 
 mod backend;
+#[cfg(feature = "cgroup")]
 pub mod cgroup;
 pub mod device;
 #[cfg(feature = "profile")]

@@ -9,59 +9,37 @@ use anyfn::__private::{nearest, shorten};
 
 use crate::function_table;
 
-/// Optional features of the library, each with the prefixes of the names of the global functions
-/// that it adds. A feature with more specific prefixes comes first.
-const FEATURES: [(&str, &[&str]); 14] = [
-    ("rpc", &["rpc.", "runtime.RPC"]),
-    ("suite", &["anyfn.device_suite"]),
-    ("profile", &["anyfn.profile."]),
-    ("doctor", &["anyfn.doctor", "anyfn.abi_version"]),
-    ("bundle", &["anyfn.bundle"]),
-    ("define", &["ffi.TypeDefine", "ffi.MakeField", "ffi._PyClass"]),
-    ("ledger", &["ffi.Ledger", "ffi.LiveHandles"]),
-    ("watch", &["ffi.ModuleWatch"]),
-    ("inspect", &["ffi.ModuleInspectFile"]),
-    ("timing", &["anyfn.time_evaluator", "anyfn.timing_text"]),
-    ("null", &["anyfn.device_enable_null"]),
-    ("modules", &["ffi.Module", "ffi.SystemLib", "ffi.Observe", "ffi.FunctionName"]),
-    (
-        "runtime",
-        &[
-            "runtime.",
-            "anyfn.tensor_",
-            "anyfn.device",
-            "anyfn.num_",
-            "anyfn.set_num_threads",
-            "anyfn.set_parallel_launcher",
-            "anyfn.set_wait_hooks",
-            "anyfn.workspace_bytes",
-            "__tvm_set_device",
-        ],
-    ),
-    (
-        "reflect",
-        &[
-            "ffi.Structural",
-            "ffi.Recursive",
-            "ffi.GetFirstStructuralMismatch",
-            "ffi.ToJSON",
-            "ffi.FromJSON",
-            "ffi.json.",
-            "ffi.ReprPrint",
-            "ffi.DeepCopy",
-            "ffi.Visit",
-            "anyfn.ReprWithin",
-            "anyfn.ShallowCopy",
-            "anyfn.DescribePath",
-            "anyfn.alias_",
-            "anyfn.json_metadata",
-            "anyfn.load_json",
-            "anyfn.save_json",
-            "anyfn.rewrite",
-            "anyfn.set_stack_hooks",
-        ],
-    ),
-];
+/// Optional features of the library, one on each line, followed by the prefixes of the names of the global functions that
+/// it adds. A feature with more specific prefixes comes first. As one string it takes less space than as an array.
+const FEATURES: &str = "\
+    server rpc.start_server rpc.serve_session rpc.make_key\n\
+    rpc rpc. runtime.RPC\n\
+    suite anyfn.device_suite\n\
+    profile anyfn.profile. ffi.Observe\n\
+    doctor anyfn.doctor anyfn.abi_version\n\
+    bundle anyfn.bundle\n\
+    define ffi.TypeDefine ffi.MakeField ffi._PyClass\n\
+    ledger ffi.Ledger ffi.LiveHandles\n\
+    watch ffi.ModuleWatch\n\
+    inspect ffi.ModuleInspectFile ffi.ModuleLeases ffi.ModulePinned ffi.ModuleMapped ffi.ModuleReap \
+        ffi.ModuleLookups\n\
+    timing anyfn.time_evaluator anyfn.timing_text\n\
+    null anyfn.device_enable_null\n\
+    containers ffi.Array ffi.List ffi.Map ffi.Dict ffi.ContainerFindFirstNonCPUDevice\n\
+    construct ffi._RegisterFFIInit ffi.MakeObject anyfn.RegisterFieldCopy\n\
+    named ffi.FunctionCallNamed\n\
+    custom ffi.ModuleCreate\n\
+    elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
+    streams runtime.Device_S anyfn.device_current_stream anyfn.device_enter_stream \
+        anyfn.device_leave_stream anyfn.device_event\n\
+    views anyfn.tensor_as_strided anyfn.tensor_reshape anyfn.tensor_slice anyfn.tensor_permute\n\
+    modules ffi.Module ffi.SystemLib ffi.FunctionName\n\
+    runtime runtime. anyfn.tensor_ anyfn.device anyfn.num_ anyfn.set_num_threads \
+        anyfn.set_parallel_launcher anyfn.set_wait_hooks anyfn.workspace_bytes __tvm_set_device\n\
+    reflect ffi.Structural ffi.Recursive ffi.GetFirstStructuralMismatch ffi.ToJSON ffi.FromJSON \
+        ffi.json. ffi.ReprPrint ffi.DeepCopy ffi.Visit anyfn.ReprWithin anyfn.ShallowCopy \
+        anyfn.DescribePath anyfn.alias_ anyfn.json_metadata anyfn.load_json anyfn.save_json \
+        anyfn.rewrite anyfn.set_stack_hooks";
 
 /// Returns the error message for the global function `name`, which does not exist. The message
 /// contains the name of the nearest function or the feature that the library was built without, if
@@ -69,7 +47,7 @@ const FEATURES: [(&str, &[&str]); 14] = [
 pub(super) fn message(name: &str) -> String {
     let names = function_table::names();
     let mut names: Vec<Cow<'_, str>> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-    names.sort_unstable();
+    anyfn::__private::sort(&mut names);
     message_among(&names, name)
 }
 
@@ -78,8 +56,10 @@ fn message_among(registered: &[impl AsRef<str>], name: &str) -> String {
     let names = || registered.iter().map(AsRef::as_ref);
     let is_absent =
         |begin: &&str| name.starts_with(begin) && !names().any(|registered| registered.starts_with(begin));
-    let absent = FEATURES.iter().find(|(_, beginnings)| beginnings.iter().any(is_absent));
-    let hint = match (absent, nearest(name, names())) {
+    let mut features = FEATURES.lines().filter_map(|line| line.split_once(' '));
+    let absent = features.find(|(_, beginnings)| beginnings.split(' ').any(|begin| is_absent(&begin)));
+    let near = || if cfg!(feature = "hints") { nearest(name, names()) } else { None };
+    let hint = match (absent, near()) {
         (Some((feature, _)), _) => format!("; this runtime was built without the feature `{feature}`"),
         (None, Some(near)) => format!("; did you mean {near}?"),
         (None, None) => String::new(),

@@ -2,6 +2,7 @@
 //!
 //! Names, behaviour and error messages are those of the ABI.
 
+#[cfg(feature = "containers")]
 mod containers;
 mod missing;
 #[cfg(feature = "define")]
@@ -20,13 +21,12 @@ use anyfn::{
 
 #[cfg(feature = "define")]
 use crate::record;
-use crate::{construct, extern_function, function_table, libraries, method, sentinel, type_table};
+use crate::{extern_function, function_table, libraries, method, sentinel, type_table};
 
 static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.FunctionListGlobalNamesFunctor" [] => list_names,
     "ffi.FunctionRemoveGlobal" ["name"] => |name: &str| function_table::remove(name.as_bytes()),
     "ffi.FunctionFromExternC" ["self", "safe_call", "deleter"] => Unsafe(from_extern_c),
-    "ffi.FunctionCallNamed" ["f", "args", "kwargs"] => call_named,
     "ffi.GetGlobalFuncMetadata" ["name"] => |name: &str| function_table::metadata(name.as_bytes()),
     "anyfn.missing_function" ["name"] => missing::message,
     "ffi.String" ["value"] => |value: String| value,
@@ -38,16 +38,25 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "anyfn.live_objects" [] => live_objects,
 };
 
+#[cfg(feature = "named")]
+static NAMED: &[FunctionDef] = &functions! {
+    "ffi.FunctionCallNamed" ["f", "args", "kwargs"] => call_named,
+};
+
 /// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
     let lists: &[&[FunctionDef]] = &[
         FUNCTIONS,
-        construct::FUNCTIONS,
+        #[cfg(feature = "named")]
+        NAMED,
+        #[cfg(feature = "construct")]
+        crate::construct::FUNCTIONS,
         #[cfg(feature = "define")]
         python_class::FUNCTIONS,
         #[cfg(feature = "define")]
         record::FUNCTIONS,
         method::FUNCTIONS,
+        #[cfg(feature = "containers")]
         containers::FUNCTIONS,
     ];
     lists.iter().try_for_each(|defs| registry::register_defs(defs))?;
@@ -72,6 +81,7 @@ fn list_names() -> PackedFunc {
 
 /// Calls a function with positional and named arguments. Used by languages that have no other way to pass named
 /// arguments.
+#[cfg(feature = "named")]
 fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result<Any> {
     let named = kwargs.iter().collect::<Vec<(String, Any)>>();
     let named: Vec<(&str, Any)> = named.iter().map(|(name, value)| (&**name, value.clone())).collect();

@@ -108,10 +108,5 @@ pub fn env_flag(_name: &str) -> bool {
 /// Does nothing, because messages cannot be printed without the standard library.
 pub fn warn(_message: &str) {}
 
-/// Returns an empty string, because the native frames of a thread are unknown without the standard library.
-pub(crate) fn native_frames() -> alloc::string::String {
-    alloc::string::String::new()
-}
-
 #[path = "no_objects.rs"]
 pub(crate) mod objects;

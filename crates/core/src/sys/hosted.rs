@@ -100,11 +100,9 @@ pub fn warn(message: &str) {
 
 /// Returns the native frames of the current thread in the text format of [`std::backtrace::Backtrace`], the innermost
 /// frame first.
+#[cfg(feature = "backtrace")]
 pub(crate) fn native_frames() -> std::string::String {
-    #[cfg(feature = "backtrace")]
-    return std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture());
-    #[cfg(not(feature = "backtrace"))]
-    return std::string::String::from("   0: native frames need the feature `backtrace` of the runtime\n");
+    std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture())
 }
 
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@ use object::read::elf::Dyn;
 use object::{LittleEndian as LE, U64};
 
 use super::image::Image;
+use crate::message::{CHECKS, refused};
 
 /// Tag of the entry that states the size in bytes of the compact table of relative relocations
 /// (RELR).
@@ -53,7 +54,7 @@ impl<'d> Dynamic<'d> {
         let table = |(at, size): (u64, u64)| match size {
             0 => Ok(&[][..]),
             size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
-            _ => Err("the file is damaged: its last relocation is incomplete".to_owned()),
+            _ => Err(refused!("the file is damaged: its last relocation is incomplete")),
         };
         Ok([table(self.relocations)?, table(self.plt_relocations)?])
     }
@@ -63,73 +64,23 @@ impl<'d> Dynamic<'d> {
         let (address, size) = image.dynamic;
         let entries: &[Dyn64<LE>] = image.table(address, size / 16, "dynamic entries")?;
         let Some(end) = entries.iter().position(|entry| entry.d_tag(LE) == 0) else {
-            return Err("the file is damaged: its dynamic section has no end (no DT_NULL)".to_owned());
+            return Err(refused!("the file is damaged: its dynamic section has no end (no DT_NULL)"));
         };
         let entries = &entries[..end];
-        let mut tags: Vec<u64> = entries.iter().map(|entry| entry.d_tag(LE)).collect();
-        tags.sort_unstable();
-        if let Some([tag, _]) =
-            tags.array_windows::<2>().find(|[a, b]| a == b && *a != u64::from(elf::DT_NEEDED))
-        {
-            return Err(format!("the file is damaged: it has the dynamic entry {tag} twice"));
+        if CHECKS {
+            check_entries(image, entries)?;
         }
         let value = |tag: u32| {
             entries.iter().find(|entry| entry.d_tag(LE) == u64::from(tag)).map(|entry| entry.d_val(LE))
         };
-        let is_size = |tag: u32, expected: u64, what: &str| match value(tag) {
-            None => Ok(()),
-            Some(size) if size == expected => Ok(()),
-            Some(size) => Err(format!("the file is damaged: expected {expected} as the {what}, got {size}")),
-        };
-        is_size(elf::DT_SYMENT, 24, "size of a symbol")?;
-        is_size(elf::DT_RELAENT, 24, "size of a relocation")?;
-        is_size(DT_RELRENT, 8, "size of a relative relocation")?;
-        is_size(elf::DT_PLTREL, elf::DT_RELA.into(), "kind of PLT relocations")?;
-        if value(elf::DT_REL).is_some() {
-            return Err(
-                "the file is damaged: it has relocations without addends (DT_REL), which this architecture \
-                 does not use"
-                    .to_owned(),
-            );
-        }
-        for (at, size) in [
-            (elf::DT_SYMTAB, elf::DT_SYMENT),
-            (elf::DT_RELA, elf::DT_RELASZ),
-            (elf::DT_RELA, elf::DT_RELAENT),
-            (elf::DT_JMPREL, elf::DT_PLTRELSZ),
-            (elf::DT_JMPREL, elf::DT_PLTREL),
-            (DT_RELR, DT_RELRSZ),
-            (elf::DT_INIT_ARRAY, elf::DT_INIT_ARRAYSZ),
-            (elf::DT_FINI_ARRAY, elf::DT_FINI_ARRAYSZ),
-            (elf::DT_VERNEED, elf::DT_VERNEEDNUM),
-            (elf::DT_VERDEF, elf::DT_VERDEFNUM),
-        ] {
-            if value(at).is_some() != value(size).is_some() {
-                return Err(format!(
-                    "the file is damaged: it has only one of the dynamic entries {at} and {size}"
-                ));
-            }
-        }
-        if value(elf::DT_VERNEED).is_some() && value(elf::DT_VERSYM).is_none() {
-            return Err(
-                "the file is damaged: it has a table of required versions, but its symbols have no versions"
-                    .to_owned(),
-            );
-        }
-        // The dynamic loader writes into the first three words of the table.
-        if value(elf::DT_PLTGOT).is_some_and(|at| value(elf::DT_JMPREL).is_some() && !image.is_writable(at, 24))
-        {
-            return Err("the file is damaged: its table of function addresses (DT_PLTGOT) is not in its data"
-                .to_owned());
-        }
         let pair = |at: u32, size: u32| (value(at).unwrap_or(0), value(size).unwrap_or(0));
         let flags = value(elf::DT_FLAGS).unwrap_or(0);
         let flags_1 = value(elf::DT_FLAGS_1).unwrap_or(0);
         if flags_1 & u64::from(elf::DF_1_PIE) != 0 {
-            return Err("it is a program (a position-independent one), not a shared library".to_owned());
+            return Err(refused!("it is a program (a position-independent one), not a shared library"));
         }
         if flags_1 & u64::from(elf::DF_1_NOOPEN) != 0 {
-            return Err("it was linked with -z nodlopen, which forbids loading it at run time".to_owned());
+            return Err(refused!("it was linked with -z nodlopen, which forbids loading it at run time"));
         }
         let mut dynamic = Dynamic {
             symbols: value(elf::DT_SYMTAB),
@@ -150,7 +101,9 @@ impl<'d> Dynamic<'d> {
             is_kept: flags_1 & u64::from(elf::DF_1_NODELETE) != 0,
             ..Dynamic::default()
         };
-        dynamic.code(image, value)?;
+        if CHECKS {
+            dynamic.code(image, value)?;
+        }
         dynamic.texts(image, entries)?;
         Ok(dynamic)
     }
@@ -160,16 +113,15 @@ impl<'d> Dynamic<'d> {
     fn code(&self, image: &Image<'d>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "initialization function"), (elf::DT_FINI, "termination function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
-                return Err(format!("the file is damaged: its {what} is not in its code"));
+                return Err(refused!("the file is damaged: its {what} is not in its code"));
             }
         }
         for (at, size) in [self.start, self.end] {
             if size % 8 != 0 || size > 0 && !image.is_in_memory(at, size) {
-                return Err(
+                return Err(refused!(
                     "the file is damaged: its lists of initialization and termination functions are outside \
                      of the loaded segments"
-                        .to_owned(),
-                );
+                ));
             }
         }
         Ok(())
@@ -180,12 +132,12 @@ impl<'d> Dynamic<'d> {
             entries.iter().find(|entry| entry.d_tag(LE) == u64::from(tag)).map(|entry| entry.d_val(LE))
         };
         let Some((at, size)) = value(elf::DT_STRTAB).zip(value(elf::DT_STRSZ)) else {
-            return Err("the file is damaged: it has no dynamic string table".to_owned());
+            return Err(refused!("the file is damaged: it has no dynamic string table"));
         };
         self.strings = image.bytes(at, size, "names")?;
         self.strings_at = at;
         if self.strings.last() != Some(&0) {
-            return Err("the file is damaged: its dynamic string table does not end with a NUL byte".to_owned());
+            return Err(refused!("the file is damaged: its dynamic string table does not end with a NUL byte"));
         }
         /// Maximum length in bytes of a name or search path in the dynamic string table. Real ones
         /// are much shorter.
@@ -195,7 +147,7 @@ impl<'d> Dynamic<'d> {
             name.filter(|name| name.len() <= TEXT_MAX)
                 .map(|name| String::from_utf8_lossy(name).into_owned())
                 .ok_or_else(|| {
-                    format!("the file is damaged: {what} is not in the dynamic string table, or too long")
+                    refused!("the file is damaged: {what} is not in the dynamic string table, or too long")
                 })
         };
         let one = |tag: u32, what: &str| value(tag).map(|at| text(at, what)).transpose();
@@ -208,7 +160,7 @@ impl<'d> Dynamic<'d> {
         /// Maximum number of needed libraries. Real libraries need far fewer.
         const NEEDED_MAX: usize = 4096;
         if entries.iter().filter(is_needed).count() > NEEDED_MAX {
-            return Err("the file is damaged: it needs too many libraries".to_owned());
+            return Err(refused!("the file is damaged: it needs too many libraries"));
         }
         let needed =
             entries.iter().filter(is_needed).map(|entry| text(entry.d_val(LE), "the name of a needed library"));
@@ -229,4 +181,60 @@ impl<'d> Dynamic<'d> {
         let end = rest.iter().position(|byte| *byte == 0)?;
         rest.get(..end)
     }
+}
+
+/// Checks that the entries of the dynamic section are complete and have the expected sizes.
+fn check_entries(image: &Image<'_>, entries: &[Dyn64<LE>]) -> Result<(), String> {
+    let mut tags: Vec<u64> = entries.iter().map(|entry| entry.d_tag(LE)).collect();
+    anyfn::__private::sort(&mut tags);
+    if let Some([tag, _]) = tags.array_windows::<2>().find(|[a, b]| a == b && *a != u64::from(elf::DT_NEEDED)) {
+        return Err(refused!("the file is damaged: it has the dynamic entry {tag} twice"));
+    }
+    let value =
+        |tag: u32| entries.iter().find(|entry| entry.d_tag(LE) == u64::from(tag)).map(|entry| entry.d_val(LE));
+    let is_size = |tag: u32, expected: u64, what: &str| match value(tag) {
+        None => Ok(()),
+        Some(size) if size == expected => Ok(()),
+        Some(size) => Err(refused!("the file is damaged: expected {expected} as the {what}, got {size}")),
+    };
+    is_size(elf::DT_SYMENT, 24, "size of a symbol")?;
+    is_size(elf::DT_RELAENT, 24, "size of a relocation")?;
+    is_size(DT_RELRENT, 8, "size of a relative relocation")?;
+    is_size(elf::DT_PLTREL, elf::DT_RELA.into(), "kind of PLT relocations")?;
+    if value(elf::DT_REL).is_some() {
+        return Err(refused!(
+            "the file is damaged: it has relocations without addends (DT_REL), which this architecture \
+             does not use"
+        ));
+    }
+    for (at, size) in [
+        (elf::DT_SYMTAB, elf::DT_SYMENT),
+        (elf::DT_RELA, elf::DT_RELASZ),
+        (elf::DT_RELA, elf::DT_RELAENT),
+        (elf::DT_JMPREL, elf::DT_PLTRELSZ),
+        (elf::DT_JMPREL, elf::DT_PLTREL),
+        (DT_RELR, DT_RELRSZ),
+        (elf::DT_INIT_ARRAY, elf::DT_INIT_ARRAYSZ),
+        (elf::DT_FINI_ARRAY, elf::DT_FINI_ARRAYSZ),
+        (elf::DT_VERNEED, elf::DT_VERNEEDNUM),
+        (elf::DT_VERDEF, elf::DT_VERDEFNUM),
+    ] {
+        if value(at).is_some() != value(size).is_some() {
+            return Err(refused!(
+                "the file is damaged: it has only one of the dynamic entries {at} and {size}"
+            ));
+        }
+    }
+    if value(elf::DT_VERNEED).is_some() && value(elf::DT_VERSYM).is_none() {
+        return Err(refused!(
+            "the file is damaged: it has a table of required versions, but its symbols have no versions"
+        ));
+    }
+    // The dynamic loader writes into the first three words of the table.
+    if value(elf::DT_PLTGOT).is_some_and(|at| value(elf::DT_JMPREL).is_some() && !image.is_writable(at, 24)) {
+        return Err(refused!(
+            "the file is damaged: its table of function addresses (DT_PLTGOT) is not in its data"
+        ));
+    }
+    Ok(())
 }

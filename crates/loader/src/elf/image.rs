@@ -11,7 +11,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, elf as e};
 
 use super::data::Data;
-use super::message::broken;
+use crate::message::{CHECKS, broken, refused};
 
 /// Maximum size in bytes of a library's image in memory. A library with a larger image is rejected as
 /// damaged.
@@ -55,7 +55,7 @@ impl<'d> Image<'d> {
     pub(super) fn new(header: &FileHeader64<LE>, data: Data<'d>, len: u64) -> Result<Image<'d>, String> {
         let segments = header.program_headers(LE, data).map_err(broken)?;
         if segments.len() > SEGMENTS_MAX {
-            return Err(format!("the file is damaged: it has too many program headers ({})", segments.len()));
+            return Err(refused!("the file is damaged: it has too many program headers ({})", segments.len()));
         }
         let mut image =
             Image { data, loads: Vec::new(), dynamic: (0, 0), thread_local: 0, executable_stack: false };
@@ -63,26 +63,27 @@ impl<'d> Image<'d> {
             image.segment(index, segment, len)?;
         }
         if image.loads.is_empty() {
-            return Err("the file is damaged: it has no segment to load (no PT_LOAD)".to_owned());
+            return Err(refused!("the file is damaged: it has no segment to load (no PT_LOAD)"));
         }
         let (address, size) = image.dynamic;
         if size == 0 {
-            return Err(
-                "the file is damaged: it has no dynamic section, so it is not a shared library".to_owned()
-            );
+            return Err(refused!(
+                "the file is damaged: it has no dynamic section, so it is not a shared library"
+            ));
         }
-        let unwind = segments.iter().find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME);
+        let unwind =
+            segments.iter().filter(|_| CHECKS).find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME);
         if unwind.is_some_and(|table| !image.is_in_memory(table.p_vaddr(LE), table.p_memsz(LE))) {
-            return Err("the file is damaged: its unwind table is outside of the loaded segments".to_owned());
+            return Err(refused!("the file is damaged: its unwind table is outside of the loaded segments"));
         }
         if !image.is_in_memory(address, size) {
-            return Err("the file is damaged: its dynamic section is outside of the loaded segments".to_owned());
+            return Err(refused!("the file is damaged: its dynamic section is outside of the loaded segments"));
         }
         Ok(image)
     }
 
     fn segment(&mut self, index: usize, segment: &ProgramHeader64<LE>, len: u64) -> Result<(), String> {
-        let damaged = |what: &str| Err(format!("the file is damaged: program header {index} {what}"));
+        let damaged = |what: &str| Err(refused!("the file is damaged: program header {index} {what}"));
         let (offset, file) = (segment.p_offset(LE), segment.p_filesz(LE));
         let (address, memory) = (segment.p_vaddr(LE), segment.p_memsz(LE));
         match segment.p_type(LE) {
@@ -90,23 +91,25 @@ impl<'d> Image<'d> {
                 if file > memory {
                     return damaged("has more bytes in the file than in memory");
                 }
-                if segment.p_flags(LE) & e::PF_R == 0
-                    || segment.p_flags(LE) & !(e::PF_R | e::PF_W | e::PF_X) != 0
+                if CHECKS
+                    && (segment.p_flags(LE) & e::PF_R == 0
+                        || segment.p_flags(LE) & !(e::PF_R | e::PF_W | e::PF_X) != 0)
                 {
                     return damaged("is not readable, or has unknown flags");
                 }
                 let align = segment.p_align(LE);
-                if align > 1 && (!align.is_power_of_two() || (address ^ offset) & (align - 1) != 0) {
+                if CHECKS && align > 1 && (!align.is_power_of_two() || (address ^ offset) & (align - 1) != 0) {
                     return damaged("violates its own alignment");
                 }
-                if file < memory && segment.p_flags(LE) & e::PF_W == 0 {
+                if CHECKS && file < memory && segment.p_flags(LE) & e::PF_W == 0 {
                     return damaged("has fewer bytes in the file than in memory, but is not writable");
                 }
-                if self.loads.last().is_some_and(|last| file > 0 && offset < last.offset + last.file) {
+                if CHECKS && self.loads.last().is_some_and(|last| file > 0 && offset < last.offset + last.file)
+                {
                     return damaged("overlaps the previous one in the file");
                 }
                 if offset.checked_add(file).is_none_or(|end| end > len) {
-                    return Err(format!(
+                    return Err(refused!(
                         "the file is truncated: program header {index} exceeds its {len} bytes"
                     ));
                 }
@@ -134,13 +137,13 @@ impl<'d> Image<'d> {
             }
             elf::PT_TLS => {
                 let align = segment.p_align(LE);
-                if file > memory || memory > SPAN_MAX || align > 1 && !align.is_power_of_two() {
+                if CHECKS && (file > memory || memory > SPAN_MAX || align > 1 && !align.is_power_of_two()) {
                     return damaged("describes invalid thread-local storage");
                 }
                 self.thread_local = memory;
             }
             elf::PT_GNU_STACK => self.executable_stack = segment.p_flags(LE) & elf::PF_X != 0,
-            elf::PT_GNU_RELRO if memory > 0 => {
+            elf::PT_GNU_RELRO if CHECKS && memory > 0 => {
                 let end = address.checked_add(memory);
                 // The end may be rounded up to a page.
                 let covers = |load: &&Load| {
@@ -162,7 +165,7 @@ impl<'d> Image<'d> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
             load.and_then(|load| self.data.read_bytes_at(load.offset + (address - load.address), size).ok());
-        found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of the loaded segments"))
+        found.ok_or_else(|| refused!("the file is damaged: its {what} lie outside of the loaded segments"))
     }
 
     /// Returns the table of `count` entries that is mapped at `address`. `what` is the noun for the
@@ -172,7 +175,7 @@ impl<'d> Image<'d> {
         let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
         match object::pod::slice_from_bytes(bytes, count as usize) {
             Ok((table, _)) => Ok(table),
-            Err(()) => Err(format!("the file is damaged: its {what} are not aligned")),
+            Err(()) => Err(refused!("the file is damaged: its {what} are not aligned")),
         }
     }
 

@@ -7,7 +7,7 @@ use object::{LittleEndian as LE, U16Bytes, U32, U64};
 
 use super::dynamic::Dynamic;
 use super::image::Image;
-use super::message::short;
+use crate::message::{CHECKS, refused, short};
 
 /// A symbol of the dynamic symbol table.
 #[derive(Debug)]
@@ -43,30 +43,35 @@ impl Symbols {
     /// Reads and checks the symbol table, its hash tables and the versions of symbols.
     pub(super) fn read<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<Symbols, String> {
         let Some(at) = dynamic.symbols else {
-            return Err("the file is damaged: it has no symbol table".to_owned());
+            return Err(refused!("the file is damaged: it has no symbol table"));
         };
         let count = count(image, dynamic)?;
         let table: &[Sym64<LE>] = image.table(at, count, "symbols")?;
-        let versions = Versions::read(image, dynamic)?;
-        let numbers: Option<&[U16Bytes<LE>]> =
-            dynamic.symbol_versions.map(|at| image.table(at, count, "symbol versions")).transpose()?;
-        let kinds = table.iter().map(Sym::st_type).collect();
+        // Only descriptions of files and the complete checks need versions.
+        let is_versioned = CHECKS || cfg!(feature = "inspect");
+        let versions = if is_versioned { Versions::read(image, dynamic)? } else { Versions(Vec::new()) };
+        let numbers: Option<&[U16Bytes<LE>]> = dynamic
+            .symbol_versions
+            .filter(|_| is_versioned)
+            .map(|at| image.table(at, count, "symbol versions"))
+            .transpose()?;
+        let kinds = table.iter().filter(|_| CHECKS).map(Sym::st_type).collect();
         let mut symbols = Symbols { count, kinds, ..Symbols::default() };
         // Names may share their ends, so that together they may be longer than the string table, but not by much.
         let mut letters_left = dynamic.strings.len().saturating_mul(8).max(1 << 24);
         for (index, symbol) in table.iter().enumerate().skip(1) {
-            let damaged = |what: &str| format!("the file is damaged: symbol {index} {what}");
+            let damaged = |what: &str| refused!("the file is damaged: symbol {index} {what}");
             let name = dynamic.text(symbol.st_name.get(LE)).ok_or_else(|| damaged("has no name"))?;
             let number = numbers.map_or(1, |numbers| numbers[index].get(LE));
             let version = versions.name(number).ok_or_else(|| damaged("has an undefined version"))?;
             letters_left = letters_left
                 .checked_sub(name.len() + version.len())
-                .ok_or_else(|| "the file is damaged: its symbol names are too long".to_owned())?;
+                .ok_or_else(|| refused!("the file is damaged: its symbol names are too long"))?;
             let (kind, bind) = (symbol.st_type(), symbol.st_bind());
             let known = matches!(bind, elf::STB_LOCAL | elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE)
                 && matches!(kind, elf::STT_NOTYPE..=elf::STT_TLS | elf::STT_GNU_IFUNC);
             let no_code = matches!(kind, elf::STT_SECTION | elf::STT_FILE | elf::STT_COMMON);
-            if !known || symbol.is_undefined(LE) && (bind == elf::STB_LOCAL || no_code) {
+            if CHECKS && (!known || symbol.is_undefined(LE) && (bind == elf::STB_LOCAL || no_code)) {
                 return Err(damaged("has an invalid type or binding"));
             }
             let found = Symbol {
@@ -83,26 +88,8 @@ impl Symbols {
                 symbols.undefined.push(found);
                 continue;
             }
-            let shown = short(&found.name);
-            if kind == elf::STT_GNU_IFUNC && !image.is_code(found.address) {
-                return Err(damaged(&format!("({shown}) has a resolver function that is not in its code")));
-            }
-            // Symbols such as `_end` lie just past the last byte.
-            let is_absolute = symbol.st_shndx(LE) == elf::SHN_ABS;
-            let reach = if kind == elf::STT_FUNC || kind == elf::STT_OBJECT { found.size } else { 0 };
-            let is_there = || {
-                image.is_in_memory(found.address, reach)
-                    || reach == 0 && image.is_in_memory(found.address.wrapping_sub(1), 1)
-            };
-            if kind == elf::STT_TLS {
-                if found.address.checked_add(found.size).is_none_or(|end| end > image.thread_local) {
-                    return Err(damaged(&format!("({shown}) is outside of the thread-local storage")));
-                }
-            } else if matches!(kind, elf::STT_FUNC | elf::STT_OBJECT | elf::STT_NOTYPE)
-                && !is_absolute
-                && !is_there()
-            {
-                return Err(damaged(&format!("({shown}) is outside of the loaded segments")));
+            if CHECKS {
+                check_place(image, symbol, &found, damaged)?;
             }
             if bind != elf::STB_LOCAL {
                 symbols.defined.push(found);
@@ -110,6 +97,35 @@ impl Symbols {
         }
         Ok(symbols)
     }
+}
+
+/// Checks that a defined symbol lies in the library. `damaged` formats the error message.
+fn check_place(
+    image: &Image<'_>,
+    symbol: &Sym64<LE>,
+    found: &Symbol,
+    damaged: impl Fn(&str) -> String,
+) -> Result<(), String> {
+    let kind = symbol.st_type();
+    let shown = short(&found.name);
+    if kind == elf::STT_GNU_IFUNC && !image.is_code(found.address) {
+        return Err(damaged(&refused!("({shown}) has a resolver function that is not in its code")));
+    }
+    // Symbols such as `_end` lie just past the last byte.
+    let is_absolute = symbol.st_shndx(LE) == elf::SHN_ABS;
+    let reach = if kind == elf::STT_FUNC || kind == elf::STT_OBJECT { found.size } else { 0 };
+    let is_there = || {
+        image.is_in_memory(found.address, reach)
+            || reach == 0 && image.is_in_memory(found.address.wrapping_sub(1), 1)
+    };
+    if kind == elf::STT_TLS {
+        if found.address.checked_add(found.size).is_none_or(|end| end > image.thread_local) {
+            return Err(damaged(&refused!("({shown}) is outside of the thread-local storage")));
+        }
+    } else if matches!(kind, elf::STT_FUNC | elf::STT_OBJECT | elf::STT_NOTYPE) && !is_absolute && !is_there() {
+        return Err(damaged(&refused!("({shown}) is outside of the loaded segments")));
+    }
+    Ok(())
 }
 
 /// Returns the number of symbols. It is computed from the hash tables, because the file does not state it elsewhere.
@@ -122,14 +138,14 @@ fn count<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
         let named = gnu_index(image, dynamic, at)?;
         match count {
             Some(count) if named > count => {
-                return Err("the file is damaged: its two symbol hash tables contradict each other".to_owned());
+                return Err(refused!("the file is damaged: its two symbol hash tables contradict each other"));
             }
             Some(_) => {}
             None => count = Some(named),
         }
     }
     count.ok_or_else(|| {
-        "the file is damaged: it has no symbol hash table (neither DT_HASH nor DT_GNU_HASH)".to_owned()
+        refused!("the file is damaged: it has no symbol hash table (neither DT_HASH nor DT_GNU_HASH)")
     })
 }
 
@@ -140,11 +156,14 @@ fn plain_index<'d>(image: &Image<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 2, INDEX)?;
     let (buckets, chains) = (u64::from(head[0].get(LE)), u64::from(head[1].get(LE)));
     if buckets == 0 {
-        return Err("the file is damaged: its symbol hash table is empty".to_owned());
+        return Err(refused!("the file is damaged: its symbol hash table is empty"));
     }
     let words: &[U32<LE>] = image.table(at + 8, buckets + chains, INDEX)?;
     if words.iter().any(|word| u64::from(word.get(LE)) >= chains.max(1)) {
-        return Err("the file is damaged: its symbol hash table refers to symbols that do not exist".to_owned());
+        return Err(refused!("the file is damaged: its symbol hash table refers to symbols that do not exist"));
+    }
+    if !CHECKS {
+        return Ok(chains);
     }
     // A chain that returns to itself would never end.
     let chain = &words[buckets as usize..];
@@ -153,7 +172,7 @@ fn plain_index<'d>(image: &Image<'d>, at: u64) -> Result<u64, String> {
         let mut at = start.get(LE) as usize;
         while at != 0 {
             if core::mem::replace(&mut seen[at], true) {
-                return Err("the file is damaged: its symbol hash table contains a cycle".to_owned());
+                return Err(refused!("the file is damaged: its symbol hash table contains a cycle"));
             }
             at = chain[at].get(LE) as usize;
         }
@@ -168,14 +187,14 @@ fn gnu_index<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>, at: u64) -> Result<u6
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));
     if buckets == 0 || !bloom.is_power_of_two() || shift > 63 {
-        return Err("the file is damaged: its symbol hash table has invalid sizes".to_owned());
+        return Err(refused!("the file is damaged: its symbol hash table has invalid sizes"));
     }
     let _: &[U64<LE>] = image.table(at + 16, bloom, INDEX)?;
     let bucket_at = at + 16 + bloom * 8;
     let starts: &[U32<LE>] = image.table(bucket_at, buckets, INDEX)?;
     let highest = starts.iter().map(|start| u64::from(start.get(LE))).max().unwrap_or(0);
     if starts.iter().any(|start| start.get(LE) != 0 && u64::from(start.get(LE)) < base) {
-        return Err("the file is damaged: its symbol hash table refers to symbols that do not exist".to_owned());
+        return Err(refused!("the file is damaged: its symbol hash table refers to symbols that do not exist"));
     }
     if highest == 0 {
         // No symbol is defined, so the index does not contain the number of undefined ones; the relocations
@@ -188,7 +207,7 @@ fn gnu_index<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>, at: u64) -> Result<u6
     let words = rest.as_chunks::<4>().0;
     match words.iter().position(|word| word[0] & 1 == 1) {
         Some(last) => Ok(highest + last as u64 + 1),
-        None => Err("the file is damaged: its symbol hash table has no end".to_owned()),
+        None => Err(refused!("the file is damaged: its symbol hash table has no end")),
     }
 }
 
@@ -203,7 +222,7 @@ struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {
     fn read(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Result<Versions<'d>, String> {
-        let damaged = || "the file is damaged: its table of versions is invalid".to_owned();
+        let damaged = || refused!("the file is damaged: its table of versions is invalid");
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
@@ -217,7 +236,7 @@ impl<'d> Versions<'d> {
             let from = name(entry.vn_file.get(LE))?;
             if !dynamic.needed.iter().any(|needed| needed.as_bytes() == from) {
                 let from = short(&String::from_utf8_lossy(from));
-                return Err(format!(
+                return Err(refused!(
                     "the file is damaged: it requires versions of {from}, which is not one of its needed \
                      libraries"
                 ));
@@ -253,7 +272,7 @@ impl<'d> Versions<'d> {
                 break;
             }
         }
-        names.sort_unstable_by_key(|(number, _)| *number);
+        anyfn::__private::sort_by(&mut names, |one, other| one.0.cmp(&other.0));
         Ok(Versions(names))
     }
 

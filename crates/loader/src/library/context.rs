@@ -84,7 +84,8 @@ pub(crate) unsafe fn lookup_from_imports(
 ) -> Result<TVMFFIObjectHandle> {
     LOOKUPS.fetch_add(1, Ordering::Relaxed);
     let Ok(name) = name.to_str() else {
-        anyfn::bail!("ValueError", "the name of a function must be UTF-8, got {name:?}");
+        let shown = name.to_bytes().escape_ascii();
+        anyfn::bail!("ValueError", "the name of a function must be UTF-8, got \"{shown}\"");
     };
     if library_ctx.is_null() {
         anyfn::bail!(

@@ -38,7 +38,7 @@ pub(crate) fn create(
         None => Some("its address in memory is unknown".into()),
     };
     let mut needed = Vec::new();
-    if pinned.is_none() {
+    if cfg!(feature = "unload") && pinned.is_none() {
         let others = |object: &dl::Object| !range.contains(&object.range.start);
         (needed, pinned) = lease::needed(facts, opening.came().into_iter().filter(others));
     }
@@ -48,7 +48,7 @@ pub(crate) fn create(
     }
     let mut symbols: Vec<StdString> =
         facts.defined.iter().filter(|s| !s.name.starts_with("_Z")).map(|s| s.name.clone()).collect();
-    symbols.sort_unstable();
+    anyfn::__private::sort(&mut symbols);
     let own_symbol = |name| mapped::own_symbol(library, &symbols, name);
     let live_objects = own_symbol(c"__anyfn_live_objects").map(|count| {
         // SAFETY: the symbol of this name is this function.

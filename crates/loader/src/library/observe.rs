@@ -7,9 +7,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use std::string::String as StdString;
 
-use anyfn::__private::{FunctionDef, functions};
+use anyfn::__private::{FunctionDef, functions, name_in_signature};
+#[cfg(feature = "observe")]
+use anyfn::Unsafe;
 use anyfn::observe::Observer;
-use anyfn::{OpaquePtr, PackedFunc, Result, Signature, String, Unsafe};
+use anyfn::{OpaquePtr, PackedFunc, Result, String};
 
 use anyfn_core::loader::{self, Mutex};
 
@@ -52,6 +54,9 @@ fn set(observer: OpaquePtr) {
 
 /// Passes the observer to a library that was loaded just now, if an observer is set.
 pub(crate) fn tell(mapped: &Mapped) {
+    if !cfg!(feature = "observe") {
+        return;
+    }
     let state = STATE.lock();
     if !state.observer.is_null() {
         write(mapped, state.observer);
@@ -68,10 +73,15 @@ fn write(mapped: &Mapped, observer: *mut Observer) {
     unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
 }
 
-/// The global functions that set the observer, connect a frontend to it, and return the name of a function.
-pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
+/// The global functions that set the observer and connect a frontend to it.
+#[cfg(feature = "observe")]
+pub(crate) static OBSERVERS: &[FunctionDef] = &functions! {
     "ffi.ObserveCalls" [] => Unsafe(set),
     "ffi.ObserverPlace" [] => Unsafe(add_frontend),
+};
+
+/// The global function that returns the name of a function.
+pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.FunctionName" [] => name,
 };
 
@@ -102,6 +112,5 @@ fn name(function: PackedFunc) -> Option<String> {
     if let Some(name) = loader::function_name(function.as_object()) {
         return Some(String::from(&*name));
     }
-    let signature = Signature::parse(&function.signature()?).ok()?;
-    (!signature.name.is_empty()).then(|| String::from(&*signature.name))
+    name_in_signature(&function.signature()?).map(String::from)
 }

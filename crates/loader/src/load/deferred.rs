@@ -29,7 +29,11 @@ pub(super) fn loader_of(kind: &str) -> StdString {
 /// Creates a module that is loaded from `bytes` at its first use.
 pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
     let Ok(kind) = CString::new(kind) else {
-        anyfn::bail!("RuntimeError", "the kind of a module contains a NUL character: {kind:?}");
+        anyfn::bail!(
+            "RuntimeError",
+            "the kind of a module contains a NUL character: \"{}\"",
+            kind.as_bytes().escape_ascii()
+        );
     };
     let this = Deferred { kind, bytes: Bytes::from(bytes), loaded: Mutex::new(None) };
     OwnModule::new(Box::new(this), std::sync::Arc::default())

@@ -4,6 +4,7 @@
 //! [`unique`] separates the static data of C++ headers.
 
 mod deferred;
+#[cfg(feature = "cpp")]
 mod unique;
 
 use core::ffi::c_void;
@@ -25,6 +26,7 @@ use crate::file::{self, Identity, identity, same_file};
 use crate::import_tree::{self, ModuleEntry, Tree};
 use crate::library::{Code, LibraryModule, entry};
 use crate::mapped::{Mapped, constructing, lease, types};
+use crate::message::CHECKS;
 use crate::names::IMPORT_TREE;
 use crate::object::OwnModule;
 
@@ -36,20 +38,22 @@ pub(crate) fn load_from_file(path: &str) -> Result<Any> {
         text.starts_with(|c: char| c.is_ascii_digit())
             && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
-    let name = match name.split_once(".so.") {
-        Some((stem, version)) if !stem.is_empty() && is_version(version) => &name[..stem.len() + ".so".len()],
+    let begin = name.as_bytes().windows(4).position(|part| part == b".so.").unwrap_or(0);
+    let name = match name.split_at_checked(begin + ".so".len()) {
+        Some((library, version)) if begin > 0 && is_version(&version[1..]) => library,
         _ => name,
     };
     let format = match name.rsplit_once('.') {
         Some((_, "dll" | "dylib" | "dso")) => "so",
         Some((_, format)) if !format.is_empty() => format,
         _ => {
-            let library = format!("{path}.so");
             let mut reason = "its file name has no extension, which selects the loader".to_owned();
-            if Path::new(path).is_dir() {
+            if !CHECKS {
+                // The name says enough.
+            } else if Path::new(path).is_dir() {
                 reason = "it is a directory".to_owned();
-            } else if Path::new(&library).is_file() {
-                reason += &format!("; did you mean `{library}`?");
+            } else if Path::new(&format!("{path}.so")).is_file() {
+                reason += &format!("; did you mean `{path}.so`?");
             }
             anyfn::bail!("RuntimeError", "cannot load the module `{path}`: {reason}");
         }
@@ -61,6 +65,7 @@ pub(crate) fn load_from_file(path: &str) -> Result<Any> {
             format!("Compile it first, as with `{compiler} -shared -fPIC {path} -o {}`", library.display())
         };
         let hint = match format {
+            _ if !CHECKS => "Load its library first".to_owned(),
             _ if Path::new(path).is_dir() => "It is a directory".to_owned(),
             "c" => compiled("cc"),
             "cc" | "cpp" | "cxx" => compiled("c++"),
@@ -226,7 +231,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             listed(names)
         )
     };
-    let hint = |reason: String| match missing(&undefined, None, scope.as_deref()) {
+    let explained = |reason: String| match missing(&undefined, None, scope.as_deref()) {
         names if names.is_empty() => reason,
         names => match names.iter().copied().filter(|name| is_runtime_symbol(name)).collect::<Vec<_>>() {
             of_runtime if of_runtime.is_empty() => format!(
@@ -255,7 +260,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         let ((handles, registered), types) = types::recorded(|| {
             if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) }
         });
-        let handles = handles.map_err(hint)?;
+        let handles = handles.map_err(|reason| if CHECKS { explained(reason) } else { reason })?;
         let is_other = |mapped: &Mapped| mapped.library == handles[0] && !same_file(&mapped.identity, &before);
         if !lease::any(is_other) {
             break (text, handles, registered, types);
@@ -263,6 +268,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         // This is another file, which had this name before; none of its code has run now.
         lease::close_all(&handles);
     };
+    #[cfg(feature = "cpp")]
     unique::keep_apart(handles[0], facts, &opening);
     if let Err(reason) = attach(handles[0], facts) {
         opening.abandon(&handles);

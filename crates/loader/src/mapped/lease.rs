@@ -33,6 +33,9 @@ use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
 use crate::file::{self, Identity};
 
+/// True if libraries can be unmapped. Without the feature `unload`, all are pinned, and nothing is counted.
+const UNLOADS: bool = cfg!(feature = "unload");
+
 /// Table of mapped libraries, and the state of opening and closing libraries.
 struct MappedLibraries {
     mapped: Vec<Arc<Mapped>>,
@@ -84,6 +87,9 @@ impl MappedLibraries {
 pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     let mut libraries: Libraries = [None, None];
     let mut unknown = None;
+    if !UNLOADS {
+        return Lease::new(kind, libraries, unknown);
+    }
     let mut guard = STATE.lock();
     let state = &mut *guard;
     for address in addresses.iter().map(|address| address.addr()).filter(|address| *address != 0) {
@@ -112,7 +118,7 @@ pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
 /// Removes the addresses in unknown libraries that were recorded for the lease `number`, whose object is being
 /// destroyed. If the addresses remained, a library that is later loaded at one of them would stay mapped.
 pub(crate) fn forget(number: NonZero<u32>) {
-    if number != NonZero::<u32>::MAX {
+    if UNLOADS && number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);
     }
 }
@@ -234,14 +240,17 @@ impl Opening {
     /// Returns true if a live object that was created while libraries were being opened refers to an address in one
     /// of `ranges`.
     pub(crate) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
+        if !UNLOADS {
+            return false;
+        }
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
     /// Closes a library that was opened and cannot be used. The library stays open if objects that
-    /// were created while it was opened are still alive.
+    /// were created while it was opened are still alive, or if such objects are not counted.
     pub(crate) fn abandon(&self, handles: &[dl::Library]) {
-        if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
+        if UNLOADS && !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
         }
     }
@@ -294,6 +303,9 @@ pub(crate) fn is_cpp(facts: &Facts) -> bool {
 
 /// Returns the reason why a library must never be unmapped, or `None` if it can be unmapped.
 pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
+    if !UNLOADS {
+        return Some("this runtime was built without the feature `unload`".into());
+    }
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
     if is_cpp(facts) {
@@ -388,6 +400,9 @@ impl Mapped {
     /// number of users of that kind. Kinds without users are left out.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
+        if !cfg!(feature = "inspect") {
+            return Ok(leases);
+        }
         let mut set = |what: &str, number: i64| match number {
             0 => Ok(()),
             number => leases.insert(String::from(what), number.into_any()?),
@@ -421,6 +436,9 @@ impl Mapped {
 /// If `later` is true, a library is unmapped only if it was not in use at the previous check either.
 pub(crate) fn reap(later: bool) -> Vec<StdString> {
     let mut paths = Vec::new();
+    if !UNLOADS {
+        return paths;
+    }
     loop {
         let gone = while_opening(|| {
             let idle = take_idle(later);

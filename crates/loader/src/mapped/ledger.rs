@@ -237,7 +237,7 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
         let holds = |held: &HeldLibraries| held.libraries.iter().any(|(library, _)| *library == this);
         live.retain(|live| live.entry.held.as_ref().is_some_and(holds));
     }
-    live.sort_unstable_by_key(|live| live.entry.number);
+    anyfn::__private::sort_by(&mut live, |one, other| one.entry.number.cmp(&other.entry.number));
     Ok(live)
 }
 

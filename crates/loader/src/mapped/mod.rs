@@ -3,6 +3,7 @@
 //! Reading order: [`Mapped`], [`lease`] (the mapped libraries, and when each is unmapped), [`ledger`] (the
 //! creator of each live object), [`constructing`] (registrations of C++ code while its library is opened).
 
+#[cfg_attr(not(feature = "cpp"), path = "constructing_disabled.rs")]
 pub(crate) mod constructing;
 pub(crate) mod lease;
 #[cfg(feature = "ledger")]

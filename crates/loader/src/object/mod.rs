@@ -396,7 +396,7 @@ impl OwnModule {
                 names.extend(m.implementation().function_names()?);
                 Ok(None::<()>)
             })?;
-            names.sort_unstable();
+            anyfn::__private::sort(&mut names);
             names.dedup();
         }
         Ok(names)
@@ -421,7 +421,7 @@ impl OwnModule {
     /// Returns the type keys of the types that the code of the module has registered, sorted.
     pub(crate) fn type_keys(&self) -> Vec<&'static str> {
         let mut keys = self.implementation().type_keys();
-        keys.sort_unstable();
+        anyfn::__private::sort(&mut keys);
         keys
     }
 

@@ -30,7 +30,10 @@ mod memory;
 #[cfg(feature = "null")]
 pub mod null;
 mod registry;
+#[cfg_attr(not(feature = "streams"), allow(dead_code, reason = "other languages use the rest"))]
 mod stream;
+#[cfg(feature = "streams")]
+mod stream_globals;
 
 pub use driver::{
     Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value,

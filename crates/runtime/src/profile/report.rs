@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::ops::Range;
 
+use anyfn::__private::sort_by;
 use anyfn::Object;
 
 use super::names::Texts;
-use super::recorded::Thread;
+use super::recorded::{Event, Thread};
 use crate::units::Seconds;
 
 /// Statistics of the calls to all functions that have the same name. Times are in seconds.
@@ -108,7 +109,8 @@ impl Profile {
         }
         for thread in &mut threads {
             // Of two calls that begin at the same time, the longer one contains the other.
-            thread.events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.nanos)));
+            let key = |event: &Event| (event.start, std::cmp::Reverse(event.nanos));
+            sort_by(&mut thread.events, |one, other| key(one).cmp(&key(other)));
         }
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         Profile {
@@ -124,7 +126,6 @@ impl Profile {
 
     /// Returns the statistics of the recorded functions, sorted by `order`.
     pub fn functions(&self, order: Order) -> Vec<&Function> {
-        // One sort for all orders: each call of a sort compiles its own copy of the algorithm.
         let key = |function: &Function| match order {
             Order::SelfTime => function.self_time,
             Order::Total => function.total,
@@ -134,7 +135,7 @@ impl Profile {
             Order::Name => 0.0,
         };
         let mut functions: Vec<&Function> = self.functions.iter().collect();
-        functions.sort_unstable_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
+        sort_by(&mut functions, |a, b| key(b).total_cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
         functions
     }
 

@@ -163,6 +163,7 @@ impl Compact {
     }
 
     /// Sets all strides to 0, so that one element is repeated at all indices.
+    #[cfg(feature = "elements")]
     pub(crate) fn repeat(&mut self) {
         self._shape[self.tensor.ndim as usize..].fill(0);
     }

@@ -85,7 +85,16 @@ fn merged(shape: &[i64], [from, to]: [&[i64]; 2]) -> (Vec<Dim>, isize, isize) {
             dims.push(Dim { extent, from, to });
         }
     }
-    dims.sort_by_key(|dim| core::cmp::Reverse((dim.to, dim.from.unsigned_abs())));
+    // This is an insertion sort: there are few dimensions, and the code of `sort_by_key` is larger than this function.
+    let size = |dim: &Dim| (dim.to, dim.from.unsigned_abs());
+    for sorted in 1..dims.len() {
+        for at in (1..=sorted).rev() {
+            if size(&dims[at - 1]) >= size(&dims[at]) {
+                break;
+            }
+            dims.swap(at - 1, at);
+        }
+    }
     merge(&mut dims);
     (dims, at_from, at_to)
 }

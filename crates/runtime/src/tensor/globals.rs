@@ -1,6 +1,7 @@
 //! Registered functions for tensors, used by all languages.
 //!
-//! The names `runtime.*` are those that clients of other runtimes call.
+//! The names `runtime.*` are those that clients of other runtimes call. Further functions are in `view_globals` and
+//! `element_globals`, which features exclude from small builds.
 
 use core::ffi::c_void;
 
@@ -10,14 +11,14 @@ use anyfn::{
     register,
 };
 
-use super::layout::{Layout, element_bits};
+use super::layout::Layout;
 use super::view::Window;
-use super::{cast, copy, make, text, view};
+use super::{copy, make, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
 /// Tensor argument of a function that keeps a reference to the tensor. A borrowed `DLTensor` is converted to
 /// a tensor object that keeps the caller's array alive.
-struct OwnedArg(Tensor);
+pub(super) struct OwnedArg(pub(super) Tensor);
 
 impl FromArg for OwnedArg {
     type Arg<'a> = OwnedArg;
@@ -31,7 +32,7 @@ impl FromArg for OwnedArg {
 }
 
 /// Tensor argument of a function that writes the tensor's elements. A read-only tensor is rejected.
-struct Target<'a>(TensorView<'a>);
+pub(super) struct Target<'a>(pub(super) TensorView<'a>);
 
 impl FromArg for Target<'_> {
     type Arg<'a> = Target<'a>;
@@ -84,27 +85,6 @@ fn tensor_zeros(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::zeros(&shape, dtype, device)
 }
 
-/// Creates a tensor whose elements all have the same value: a bool, an int or a float. A floating-point type rounds the
-/// value. Raises `ValueError` if an integer or bool type cannot represent the value.
-#[register("anyfn.tensor_full", blocking)]
-fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -> Result<Tensor> {
-    let element = cast::element(dtype, &value)?;
-    // SAFETY: the fill writes all elements before the tensor is shared.
-    let tensor = unsafe { make::to_be_written(&shape, dtype, device) }?;
-    // SAFETY: the tensor was created just now and is not shared.
-    unsafe { cast::fill(&tensor.view(), &element) }?;
-    Ok(tensor)
-}
-
-/// Sets all elements of a tensor to `value`, under the rules of `anyfn.tensor_full`.
-#[register("anyfn.tensor_fill", blocking)]
-fn tensor_fill(tensor: Target<'_>, value: AnyView<'_>) -> Result<()> {
-    let element = cast::element(tensor.0.dtype(), &value)?;
-    // SAFETY: `Target` is borrowed for the call and may be written; the copy enters its memory in the table of
-    // accesses.
-    unsafe { cast::fill(&tensor.0, &element) }
-}
-
 /// Creates a tensor whose elements are copied from bytes, in row-major order.
 #[register("anyfn.tensor_from_bytes", blocking)]
 fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
@@ -133,49 +113,6 @@ fn create_view(
     }
     let bit_offset = i128::from(relative_byte_offset) * 8;
     view::view(&tensor.0, &Window { shape: &shape, strides: None, dtype, bit_offset })
-}
-
-/// Returns a tensor that shares the memory of `tensor`, with the given extents and strides (in elements; None:
-/// compact). The result begins `offset` elements after the first element of `tensor`. All its elements must be within
-/// the memory that the elements of `tensor` span.
-#[register("anyfn.tensor_as_strided")]
-fn as_strided(
-    tensor: OwnedArg,
-    shape: Shape,
-    #[default(None)] strides: Option<Shape>,
-    #[default(0)] offset: i64,
-    #[default(None)] dtype: Option<DType>,
-) -> Result<Tensor> {
-    let dtype = dtype.unwrap_or(tensor.0.view().dtype());
-    let bit_offset = i128::from(offset) * i128::from(element_bits(dtype)?);
-    let strides = strides.as_deref();
-    view::view(&tensor.0, &Window { shape: &shape, strides, dtype, bit_offset })
-}
-
-/// Returns a tensor that shares the memory of `tensor` and has the same elements in another shape. One extent may be
-/// -1, and is then inferred. Raises `ValueError` if the shape would require a copy.
-#[register("anyfn.tensor_reshape")]
-fn tensor_reshape(tensor: OwnedArg, shape: Shape) -> Result<Tensor> {
-    view::reshape(&tensor.0, &shape)
-}
-
-/// Returns the part of a tensor that Python's slice `start:stop:step` selects along the dimension
-/// `dim`. The result shares the memory of `tensor`.
-#[register("anyfn.tensor_slice")]
-fn tensor_slice(
-    tensor: OwnedArg,
-    dim: i64,
-    #[default(None)] start: Option<i64>,
-    #[default(None)] stop: Option<i64>,
-    #[default(1)] step: i64,
-) -> Result<Tensor> {
-    view::slice(&tensor.0, dim, start, stop, step)
-}
-
-/// Returns a tensor that shares the memory of `tensor`, with its dimensions in the order `axes`.
-#[register("anyfn.tensor_permute")]
-fn tensor_permute(tensor: OwnedArg, axes: Shape) -> Result<Tensor> {
-    view::permute(&tensor.0, &axes)
 }
 
 // ---- Copying ------------------------------------------------------------------------------------------------------
@@ -271,7 +208,7 @@ fn tensor_contiguous(tensor: OwnedArg) -> Result<Tensor> {
 /// Returns the device on which to allocate a copy of a tensor that is on `device`. This is main
 /// memory (`cpu:0`) if `device` is host memory without a driver in this process, such as pinned
 /// memory. Otherwise it is `device` itself.
-fn home(device: Device) -> Device {
+pub(super) fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU
     } else {
@@ -290,38 +227,4 @@ fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
         device::synchronize(from.device())?;
     }
     Ok(tensor)
-}
-
-// ---- Elements -----------------------------------------------------------------------------------------------------
-
-/// Returns a copy with the elements converted to `dtype`, on `device` (None: the device of the tensor). A
-/// floating-point type rounds to the nearest value; integers are converted to float64 first. Values beyond its range
-/// become infinity; in a type without infinity they become NaN, or the largest value if the type has no NaN either. NaN
-/// becomes zero in a type without NaN. An integer or bool type must represent each value exactly: `ValueError` is
-/// raised, for example, for 300 as int8, 1.5 as int32 or 2 as bool. Raises `TypeError` if the numbers of lanes differ,
-/// or if complex numbers would become real.
-#[register("anyfn.tensor_cast", blocking)]
-fn tensor_cast(
-    #[read_only] tensor: TensorView<'_>,
-    dtype: DType,
-    #[default(None)] device: Option<Device>,
-) -> Result<Tensor> {
-    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
-    unsafe { cast::cast(&tensor, dtype, device.unwrap_or_else(|| home(tensor.device()))) }
-}
-
-/// Returns a copy in main memory with elements of a type that every language has: bool, int64, uint64 or float64. The
-/// lanes of a vector type and the two parts of a complex number become additional dimensions at the end.
-#[register("anyfn.tensor_decode", blocking)]
-fn tensor_decode(#[read_only] tensor: TensorView<'_>) -> Result<Tensor> {
-    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
-    unsafe { cast::decode(&tensor) }
-}
-
-/// Formats a tensor and its elements as text. If there are more than `limit` elements, only those at the edges of each
-/// dimension are shown.
-#[register("anyfn.tensor_text", blocking)]
-fn tensor_text(#[read_only] tensor: TensorView<'_>, #[default(1000)] limit: i64) -> Result<String> {
-    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
-    unsafe { text::text(&tensor, usize::try_from(limit).unwrap_or(0)) }
 }

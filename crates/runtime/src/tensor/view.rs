@@ -210,9 +210,8 @@ pub fn permute(source: &Tensor, axes: &[i64]) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
     let order = axes.iter().map(|axis| dimension(&layout, *axis)).collect::<Result<Vec<usize>>>()?;
-    let mut seen = order.clone();
-    seen.sort_unstable();
-    if seen.len() != layout.shape.len() || seen.iter().enumerate().any(|(i, axis)| i != *axis) {
+    let is_repeated = |(at, axis): (usize, &usize)| order[..at].contains(axis);
+    if order.len() != layout.shape.len() || order.iter().enumerate().any(is_repeated) {
         bail!(
             "ValueError",
             "expected each of the {} dimensions once but got {}",

@@ -3,6 +3,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[cfg(feature = "cgroup")]
 use crate::cgroup::processor_quota;
 
 /// Maximum number of threads. A larger number is reduced to this value by [`set`], and ignored in
@@ -13,6 +14,12 @@ pub(super) const THREADS_MAX: usize = 1 << 12;
 static SET: AtomicUsize = AtomicUsize::new(0);
 /// Automatically determined number of threads; 0 if it has not been determined yet.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns `None`: limits of control groups are not read without the feature `cgroup`.
+#[cfg(not(feature = "cgroup"))]
+fn processor_quota() -> Option<f64> {
+    None
+}
 
 /// Sets the number of threads. If `threads` is 0, the number is determined automatically again.
 pub(super) fn set(threads: usize) {
@@ -54,7 +61,7 @@ fn warn(asked: &str) {
     SAID.call_once(|| {
         std::eprintln!(
             "anyfn: warning: ANYFN_NUM_THREADS must be a number from 1 to {THREADS_MAX}, got \"{}\"; it is ignored",
-            asked.escape_debug()
+            asked.as_bytes().escape_ascii()
         );
     });
 }

@@ -326,7 +326,7 @@ impl Timing {
     fn new(results: &[f64], numbers: &[i64], device: Device) -> Result<Timing> {
         let count = results.len() as f64;
         let mut sorted = results.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
+        anyfn::__private::sort_by(&mut sorted, f64::total_cmp);
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
         // Rounding must not move the mean outside the range of the results.
