@@ -41,7 +41,8 @@ pub(super) unsafe fn move_elements(
     let size = (bits / 8) as isize;
     let (source, target) = (source.wrapping_offset(at_from * size), target.wrapping_offset(at_to * size));
     // An element is moved as one unit, or as several if no integer has its size.
-    let unit = 1 << size.trailing_zeros().min(4);
+    // Without the feature `tiles`, units are bytes, so that only one copy of the code exists.
+    let unit = if cfg!(feature = "tiles") { 1 << size.trailing_zeros().min(4) } else { 1 };
     if unit != size {
         let units = size / unit;
         for dim in &mut dims {
@@ -143,7 +144,8 @@ unsafe fn walk<T: Copy>(source: *const T, target: *mut T, mut dims: Vec<Dim>) {
     // The dimension along which the source is read in order.
     let others = (0..dims.len()).filter(|at| dims[*at].from != 0);
     let closest = others.min_by_key(|at| dims[*at].from.unsigned_abs());
-    let tiled = closest.filter(|at| dims[*at].from.unsigned_abs() < inner.from.unsigned_abs());
+    let tiled = closest
+        .filter(|at| cfg!(feature = "tiles") && dims[*at].from.unsigned_abs() < inner.from.unsigned_abs());
     let middle = match tiled {
         Some(at) => dims.remove(at),
         None => dims.pop().unwrap_or(ONE),
