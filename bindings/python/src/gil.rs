@@ -137,7 +137,7 @@ pub(crate) unsafe fn release(object: *mut PyObject) {
     if let Some(_held) = enter() {
         // SAFETY: the GIL is held, and the caller transfers its reference.
         if !unsafe { builtins::release_shared(object) } {
-            // SAFETY: as above.
+            // SAFETY: the GIL is held, and the reference is still the caller's.
             unsafe { release_nested(object) };
         }
     }

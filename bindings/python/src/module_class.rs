@@ -170,7 +170,7 @@ unsafe extern "C" fn get_attribute(module: *mut PyObject, name: *mut PyObject) -
     }
     // SAFETY: Python passes a valid object and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(module) };
-    // SAFETY: as above.
+    // SAFETY: the name is valid, too.
     let name: Obj<'_> = unsafe { Obj::from_ptr(name) };
     error::catch(|| {
         // SAFETY: both objects are valid; the result is a new reference, or NULL with an exception set.
@@ -192,7 +192,7 @@ unsafe extern "C" fn get_item(module: *mut PyObject, name: *mut PyObject) -> *mu
     }
     // SAFETY: Python passes a valid object and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(module) };
-    // SAFETY: as above.
+    // SAFETY: the key is valid, too.
     let name: Obj<'_> = unsafe { Obj::from_ptr(name) };
     error::catch(|| find(this, name, c"_find_item", |layout| &mut layout.items))
 }
@@ -229,7 +229,7 @@ fn find(
         let mut found = unsafe { (*layout).found };
         if found.is_null() {
             found = py::dict()?.into_ptr();
-            // SAFETY: as above. Making an empty dictionary may run the garbage collector, but no code that finds functions.
+            // SAFETY: still an instance of `Module`. Making a dictionary may run the garbage collector, but no code that finds functions.
             unsafe { (*layout).found = found };
         }
         // SAFETY: the instance owns the dictionary, to which a reference is held while it changes.
@@ -253,9 +253,9 @@ pub(crate) fn forget(module: Obj<'_>) {
     // The references are released after they have been removed from the instance, because a release may run code.
     // SAFETY: the object is an instance of `Module`, and the GIL is held.
     let attributes = unsafe { std::mem::replace(&mut (*layout).attributes, Recent::EMPTY) };
-    // SAFETY: as above.
+    // SAFETY: this is another field of that instance.
     let items = unsafe { std::mem::replace(&mut (*layout).items, Recent::EMPTY) };
-    // SAFETY: as above.
+    // SAFETY: this is the last field of that instance that holds functions.
     let found = unsafe { std::mem::replace(&mut (*layout).found, ptr::null_mut()) };
     drop((attributes, items));
     // SAFETY: the instance owned the reference, or the pointer is NULL.

@@ -86,7 +86,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     if flags & STRONG != 0 {
         // SAFETY: no strong reference is left, and the memory still exists.
         let owner = unsafe { (*shared).owner };
-        // SAFETY: as above; the content must not be used any more.
+        // SAFETY: no reference is left with which the content could be read.
         unsafe { (*shared).content = TVMFFIByteArray::EMPTY };
         // SAFETY: the object owned this reference.
         unsafe { release(owner) };

@@ -108,7 +108,7 @@ fn read_ascii<'a>(object: Obj<'a>, data: usize) -> Option<&'a [u8]> {
     if state & COMPACT_ASCII != COMPACT_ASCII {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: the length is the first of these fields.
     let len: isize = unsafe { field(object, HEADER) };
     // SAFETY: `init` has found the characters of such strings at this offset.
     let start: *const u8 = unsafe { object.as_ptr().byte_add(data) }.cast();
@@ -191,7 +191,7 @@ pub(crate) fn add_reference(object: Obj<'_>) {
     // SAFETY: an object begins with its reference count, which the GIL protects.
     let now = unsafe { count.read() };
     if now < LEFT_TO_PYTHON {
-        // SAFETY: as above.
+        // SAFETY: the count may be changed while the GIL is held.
         unsafe { count.write(now + 1) };
     } else {
         // SAFETY: the object is valid, and the GIL is held.
@@ -225,7 +225,7 @@ pub(crate) unsafe fn release_shared(object: *mut PyObject) -> bool {
     let now = unsafe { count.read() };
     let is_shared = now > 1 && now < LEFT_TO_PYTHON;
     if is_shared {
-        // SAFETY: as above; another reference is left.
+        // SAFETY: the count may be changed while the GIL is held; another reference is left.
         unsafe { count.write(now - 1) };
     }
     is_shared
