@@ -79,12 +79,30 @@ macro_rules! one_nan {
 /// Converts the scalars in `source`, of which there are at most [`RUN`], and writes them to the beginning of `target`. Returns
 /// false if this module does not convert them or the target format does not represent all of them; `target` has no meaning then.
 pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
-    let mut wide = [0; 8 * RUN];
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions, as was checked.
+        return unsafe { wide_run(from, to, source, target) };
+    }
+    plain_run(from, to, source, target)
+}
+
+/// [`run`] compiled for registers of 32 bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn wide_run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
+    plain_run(from, to, source, target)
+}
+
+/// [`run`] compiled for the instructions of its caller, like the functions that it calls.
+#[inline(always)]
+fn plain_run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
     match to {
         Format::F64 => to_f64(from, source, target),
         Format::F32 => to_f32(from, source, target),
         Format::F16 | Format::Bf16 => {
-            let floats = &mut wide[..4 * scalars(from, source)];
+            let mut floats = [0; 4 * RUN];
+            let floats = &mut floats[..4 * scalars(from, source)];
             if !from.is_in_f32() || !to_f32(from, source, floats) {
                 return false;
             }
@@ -94,8 +112,10 @@ pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) ->
             each!(floats, target, |x: f32| bf16(x));
             true
         }
+        _ if from == Format::I64 => from_i64(to, source, target),
         _ => {
-            let ints = &mut wide[..8 * scalars(from, source)];
+            let mut ints = [0; 8 * RUN];
+            let ints = &mut ints[..8 * scalars(from, source)];
             to_i64(from, source, ints) && from_i64(to, ints, target)
         }
     }
@@ -114,6 +134,7 @@ fn scalars(format: Format, source: &[u8]) -> usize {
 }
 
 /// Rounds a number to the nearest of `bfloat16`, ties to even. Returns its code.
+#[inline(always)]
 fn bf16(x: f32) -> u16 {
     let code = x.to_bits();
     let rounded = code.wrapping_add(0x7FFF + (code >> 16 & 1));
@@ -121,10 +142,12 @@ fn bf16(x: f32) -> u16 {
     ((if x.is_nan() { nan } else { rounded }) >> 16) as u16
 }
 
+#[inline(always)]
 fn of_bf16(code: u16) -> f32 {
     f32::from_bits(u32::from(code) << 16)
 }
 
+#[inline(always)]
 fn to_f32(from: Format, source: &[u8], target: &mut [u8]) -> bool {
     match from {
         Format::Bool => each!(source, target, |x: u8| f32::from(u8::from(x != 0))),
@@ -145,6 +168,7 @@ fn to_f32(from: Format, source: &[u8], target: &mut [u8]) -> bool {
     true
 }
 
+#[inline(always)]
 fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
     match from {
         Format::Bool => each!(source, target, |x: u8| f64::from(u8::from(x != 0))),
@@ -172,6 +196,7 @@ fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
 }
 
 /// Converts integers, and floats that are integers, to `i64`. Returns false if that is not possible.
+#[inline(always)]
 fn to_i64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
     let mut fits = true;
     macro_rules! whole {
@@ -205,6 +230,7 @@ fn to_i64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
 }
 
 /// Converts integers to an integer format or bool. Returns false if the format does not represent all of them.
+#[inline(always)]
 fn from_i64(to: Format, source: &[u8], target: &mut [u8]) -> bool {
     let mut fits = true;
     macro_rules! narrow {
@@ -389,7 +415,14 @@ mod tests {
                         codes.iter().flat_map(|code| code.to_le_bytes()[..size].to_vec()).collect();
                     let expected: Option<Vec<u64>> =
                         codes.iter().map(|code| written.encode(read.decode(*code))).collect();
-                    if run(formats.0, formats.1, &source, &mut target) {
+                    // On this processor, and on those with fewer instructions.
+                    let mut plain = [0x5A; 8 * RUN];
+                    let is_plain = plain_run(formats.0, formats.1, &source, &mut plain);
+                    let is_run = run(formats.0, formats.1, &source, &mut target);
+                    assert_eq!(is_run, is_plain, "{from} to {to}");
+                    if is_run {
+                        let length = codes.len() * bytes;
+                        assert_eq!(target[..length], plain[..length], "{from} to {to}");
                         let got: Vec<u64> = target[..codes.len() * bytes].chunks(bytes).map(little).collect();
                         assert_eq!(Some(got), expected, "{from} to {to}: {codes:x?}");
                         converted += codes.len();
