@@ -1,5 +1,6 @@
 """Tests of walks and rewrites of graphs: `structural_walk`, `structural_map`, `structural_visit`, `structural_mutate`."""
 
+import copy
 import gc
 import os
 import typing
@@ -17,18 +18,18 @@ from anyfn import (
 )
 
 
-@anyfn.object("test.walk.Num")
+@anyfn.object("test.walk.Num", structural="tree")
 class Num(anyfn.Object):
     value: int
 
 
-@anyfn.object("test.walk.Add")
+@anyfn.object("test.walk.Add", structural="tree")
 class Add(anyfn.Object):
     a: anyfn.Object
     b: anyfn.Object
 
 
-@anyfn.object("test.walk.Named", frozen=True)
+@anyfn.object("test.walk.Named", frozen=True, structural="tree")
 class Named(anyfn.Object):
     name: str
     body: typing.Any = None
@@ -505,6 +506,73 @@ def test_an_exception_passes_on_with_its_place(run, order):
         run(graph, (int, on), order=order)
     assert caught.value is thrown
     assert notes_of(thrown) == ['while visiting <root>["key"][1].b.body[0][1]']
+
+
+LEVELS = [
+    lambda inner: (Add(Num(0), inner), ".b"),
+    lambda inner: (anyfn.convert([0, inner]), "[1]"),
+    lambda inner: (anyfn.List([0, inner]), "[1]"),
+    lambda inner: (anyfn.convert({"k": inner}), '["k"]'),
+    lambda inner: (Named("x", inner), ".body"),
+]
+
+
+@pytest.mark.parametrize("depth", [3, 31, 32, 33, 70])
+@pytest.mark.parametrize("kinds", [(0,), (1,), (2,), (3,), (4,), (0, 1, 4), (0, 1, 2, 3, 4), (1, 1, 2)])
+@pytest.mark.parametrize("run", [structural_walk, structural_map])
+def test_deep_values_and_the_place_of_their_errors(run, kinds, depth):
+    """Values that are reached by recursion, with the explicit stack, and with either of them after the other."""
+    inner, path = Num(77), ""
+    for level in range(depth):
+        inner, step = LEVELS[kinds[level % len(kinds)]](inner)
+        path = step + path
+    seen = []
+
+    def on(value):
+        seen.append(value)
+        if value == 77:
+            raise LookupError("here")
+        return None if run is structural_walk else value
+
+    twin = copy.deepcopy(inner)
+    for order in ("pre", "post"):
+        with pytest.raises(LookupError) as caught:
+            run(inner, (int, on), order=order)
+        (note,) = notes_of(caught.value)
+        # The middle of a long path is left out.
+        assert note == f"while visiting <root>{path}.value" or depth == 70 and note.endswith(f"{path[-40:]}.value")
+        assert seen.pop() == 77
+    assert anyfn.structural_equal(inner, twin)
+
+    def change(value):
+        return 78 if value == 77 else value
+
+    changed = structural_map(twin, (int, change))
+    assert not anyfn.structural_equal(changed, inner)
+    assert anyfn.structural_equal(structural_map(changed, (int, lambda v: 77 if v == 78 else v)), inner)
+    assert structural_map(inner, (str, lambda v: v)).same_as(inner)
+
+
+def test_shared_values_are_mapped_once_by_recursion():
+    shared = Add(Num(1), Num(2))
+    calls = []
+
+    def on(value):
+        calls.append(value)
+        return value + 1
+
+    new = structural_map(anyfn.convert([shared, [shared, Named("n", shared)]]), (int, on))
+    assert calls == [1, 2]
+    assert new[0].same_as(new[1][0]) and new[0].same_as(new[1][1].body) and total(new[0]) == 5 and total(shared) == 3
+    seen = []
+    structural_walk(anyfn.convert([shared, [shared]]), (Add, seen.append))
+    assert len(seen) == 2
+    ring = anyfn.List([])
+    ring.append(anyfn.convert([Add(Num(1), Named("n", ring))]))
+    for run in (structural_walk, structural_map):
+        with pytest.raises(ValueError, match="contains itself|cycle"):
+            run(ring, (str, lambda v: None if run is structural_walk else v))
+    ring.clear()
 
 
 def test_the_place_of_an_error_in_nested_callbacks():

@@ -236,9 +236,9 @@ impl Drop for HeldObject {
 
 /// Returns the elements of an Array.
 #[inline]
-pub(crate) fn elements(array: &HeldObject) -> &[Any] {
+pub(crate) fn elements(array: &ObjectRef) -> &[Any] {
     debug_assert_eq!(array.type_index(), kTVMFFIArray);
-    let array: *const ObjectRef = &raw const *array.object;
+    let array: *const ObjectRef = array;
     // SAFETY: `Array` is transparent over an `ObjectRef`, and the object is an Array.
     unsafe { &*array.cast::<Array>() }.as_slice()
 }

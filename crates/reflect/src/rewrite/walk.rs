@@ -5,12 +5,12 @@
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::{OnceCell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 
 use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBool, kTVMFFIInt, kTVMFFINone, kTVMFFIVisitInterrupt};
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
-use super::children::{Children, Value};
+use super::children::{self, Children, Value};
 use super::fail::{self, Described};
 use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
@@ -37,6 +37,22 @@ struct Frame {
     noted: bool,
 }
 
+/// Value whose children are being walked by recursion. The levels of a recursion form a list from the innermost level to
+/// the outermost one, which takes the place of frames on the explicit stack.
+struct Level<'l> {
+    outer: Option<&'l Level<'l>>,
+    node: &'l Any,
+    plan: &'l Rc<Plan>,
+    /// Number of children that have been begun.
+    at: Cell<usize>,
+    region: Region,
+    inner: Region,
+}
+
+/// Maximum number of levels of one recursion. Values below them are walked with the explicit stack, so graphs of any depth
+/// can be walked.
+const LEVELS_MAX: usize = 32;
+
 /// State of a walk over a graph.
 pub(crate) struct Walk<'a> {
     links: Links<'a>,
@@ -50,6 +66,9 @@ pub(crate) struct Walk<'a> {
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
     described: Described,
+    /// Number of levels that recursion may still use. Zero while a callback or hook has a visitor, since a visit through it
+    /// takes the path from the root from the explicit stack.
+    levels: Cell<usize>,
 }
 
 /// Interrupt (an `ffi.VisitInterrupt`) with which a callback ended the walk early; `None` if no callback
@@ -76,6 +95,7 @@ impl<'a> Walk<'a> {
             seen: RefCell::new(Seen::default()),
             visitor: OnceCell::new(),
             described: Described::default(),
+            levels: Cell::new(if order == Order::Own { 0 } else { LEVELS_MAX }),
         }
     }
 
@@ -93,16 +113,177 @@ impl<'a> Walk<'a> {
     /// itself is not called.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
-        let result =
-            self.enter(Value::Owned(root), region, bypass, true, base).and_then(|entered| match entered {
-                Entered::Children => self.work_off(base),
-                Entered::Done => Ok(None),
-                Entered::Stop(interrupt) => Ok(Some(interrupt)),
-            });
+        if self.levels.get() > 0 && !bypass {
+            return self.visit(&root, 2, region, true, base, None);
+        }
+        self.part_of(Value::Owned(root), region, bypass, true, base)
+    }
+
+    /// Walks a value and all values that are reached from it with the explicit stack. `base` is the index of the frame at
+    /// which the objects begin that an error names.
+    fn part_of(&self, root: Value, region: Region, bypass: bool, at_root: bool, base: usize) -> Result<Stop> {
+        let bottom = self.frames.borrow().len();
+        let result = self.enter(root, region, bypass, at_root, base).and_then(|entered| match entered {
+            Entered::Children => self.work_off(bottom, base),
+            Entered::Done => Ok(None),
+            Entered::Stop(interrupt) => Ok(Some(interrupt)),
+        });
         if !matches!(result, Ok(None)) {
-            self.unwind(base);
+            self.unwind(bottom);
         }
         result
+    }
+
+    /// Walks a value and all values that are reached from it by recursion, which takes half the time of the explicit stack.
+    /// `own` is the reference count that the value has if no other code refers to it.
+    fn visit(
+        &self,
+        value: &Any,
+        own: usize,
+        region: Region,
+        at_root: bool,
+        base: usize,
+        outer: Option<&Level<'_>>,
+    ) -> Result<Stop> {
+        let index = value.type_index();
+        if index == kTVMFFINone || self.plans.is_idle(index) {
+            return Ok(None);
+        }
+        let plan = match self.plans.get(index, &self.links) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.failed_at(outer, error, value, base)),
+        };
+        let is_plain = matches!(plan.shape, Shape::Leaf | Shape::Array | Shape::Fields(_));
+        if !is_plain || self.levels.get() == 0 {
+            return self.with_frames(value, own, region, at_root, base, outer);
+        }
+        let matters = self.once || !matches!(plan.shape, Shape::Leaf);
+        let shared = matters && (at_root || value.as_object().is_some_and(|object| object.use_count() > own));
+        if shared && self.once && !self.seen.borrow_mut().insert(value) {
+            return Ok(None);
+        }
+        if let (Some(link), Order::Pre) = (plan.link, self.order) {
+            match self.call(link, value, region) {
+                Ok(Answer::Advance) => {}
+                Ok(Answer::Skip) => return Ok(None),
+                Ok(Answer::Stop(interrupt)) => return Ok(Some(interrupt)),
+                Err(error) => return Err(self.failed_at(outer, error, value, base)),
+            }
+        }
+        if let (Some(node), false) = (value.as_object(), matches!(plan.shape, Shape::Leaf)) {
+            let noted = shared && !self.once;
+            if noted && !self.seen.borrow_mut().insert(value) {
+                return Err(self.failed_at(outer, fail::cycle(value.type_key()), value, base));
+            }
+            let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
+            let level = Level { outer, node: value, plan: &plan, at: Cell::new(0), region, inner };
+            self.levels.set(self.levels.get() - 1);
+            let result = self.visit_children(node, &level, base);
+            self.levels.set(self.levels.get() + 1);
+            if noted {
+                self.seen.borrow_mut().remove(value);
+            }
+            if !matches!(result, Ok(None)) {
+                return result;
+            }
+        }
+        let (Some(link), Order::Post) = (plan.link, self.order) else { return Ok(None) };
+        match self.call(link, value, region) {
+            Ok(Answer::Stop(interrupt)) => Ok(Some(interrupt)),
+            Ok(_) => Ok(None),
+            Err(error) => Err(self.failed_at(outer, error, value, base)),
+        }
+    }
+
+    /// Walks the children of `node`, the value of `level`.
+    fn visit_children(&self, node: &ObjectRef, level: &Level<'_>, base: usize) -> Result<Stop> {
+        let Shape::Fields(members) = &level.plan.shape else {
+            for value in children::elements(node) {
+                level.at.set(level.at.get() + 1);
+                let result = self.visit(value, 1, level.inner, false, base, Some(level));
+                if !matches!(result, Ok(None)) {
+                    return result;
+                }
+            }
+            return Ok(None);
+        };
+        for member in members {
+            level.at.set(level.at.get() + 1);
+            let region = level.inner.with(member.opens);
+            // SAFETY: the plan is that of exactly the object's type, and the level keeps the object.
+            let result = if let Some(value) = unsafe { member.field.lend_unchecked(node) } {
+                self.visit(&value, 1, region, false, base, Some(level))
+            } else {
+                // SAFETY: the plan is that of exactly the object's type.
+                match unsafe { member.field.get_unchecked(node) } {
+                    Ok(value) => self.visit(&value, 2, region, false, base, Some(level)),
+                    Err(error) => return Err(self.failed_at(level.outer, error, level.node, base)),
+                }
+            };
+            if !matches!(result, Ok(None)) {
+                return result;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Walks a value and all values that are reached from it with the explicit stack, to which the levels of the recursion
+    /// are added meanwhile.
+    #[inline(never)]
+    fn with_frames(
+        &self,
+        value: &Any,
+        own: usize,
+        region: Region,
+        at_root: bool,
+        base: usize,
+        outer: Option<&Level<'_>>,
+    ) -> Result<Stop> {
+        let bottom = self.frames.borrow().len();
+        self.add_frames(outer);
+        // SAFETY: the caller keeps the value during this call.
+        let lent = unsafe { Value::lent(value) };
+        let value = if own == 1 { lent } else { Value::Owned(value.clone()) };
+        // The explicit stack continues with recursion for the values that it reaches, which therefore counts as a level.
+        let levels = self.levels.get();
+        self.levels.set(levels.saturating_sub(1));
+        let result = self.part_of(value, region, false, at_root, base);
+        self.levels.set(levels);
+        self.frames.borrow_mut().truncate(bottom);
+        result
+    }
+
+    /// Adds a frame to the explicit stack for each level of a recursion.
+    fn add_frames(&self, level: Option<&Level<'_>>) {
+        let mut levels = Vec::new();
+        let mut next = level;
+        while let Some(level) = next {
+            levels.push(level);
+            next = level.outer;
+        }
+        let mut frames = self.frames.borrow_mut();
+        for level in levels.into_iter().rev() {
+            let children = match &level.plan.shape {
+                Shape::Fields(_) => Children::Fields(level.at.get() as u32),
+                _ => Children::Elements(level.at.get()),
+            };
+            // SAFETY: the level keeps the value, and the caller removes the frame before the level ends.
+            let node = unsafe { Value::lent(level.node) };
+            let (plan, region, inner) = (Rc::clone(level.plan), level.region, level.inner);
+            frames.push(Frame { node, plan, children, region, inner, call: false, noted: false });
+        }
+    }
+
+    /// Adds to an error the location at which the error occurred, as [`Walk::failed`] does, during a recursion whose
+    /// innermost level is `level`.
+    #[cold]
+    #[inline(never)]
+    fn failed_at(&self, level: Option<&Level<'_>>, error: Error, value: &Any, base: usize) -> Error {
+        let bottom = self.frames.borrow().len();
+        self.add_frames(level);
+        let error = self.failed(error, value, base);
+        self.frames.borrow_mut().truncate(bottom);
+        error
     }
 
     /// Removes all stack frames from index `base` on, after an error or an interrupt.
@@ -124,16 +305,24 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn work_off(&self, base: usize) -> Result<Stop> {
+    /// Processes the frames on the explicit stack from index `bottom` on.
+    fn work_off(&self, bottom: usize, base: usize) -> Result<Stop> {
         loop {
             let mut frames = self.frames.borrow_mut();
-            let last = frames.len() == base + 1;
+            let last = frames.len() == bottom + 1;
             let Some(frame) = frames.last_mut() else { return Ok(None) };
             let Some(node) = frame.node.get().as_object() else { return Ok(None) };
             match frame.children.next(&frame.plan, node) {
                 Ok(Some((child, opens))) => {
                     let region = frame.inner.with(opens);
                     drop(frames);
+                    if self.levels.get() > 0 {
+                        let own = if let Value::Lent(_) = &child { 1 } else { 2 };
+                        if let Some(interrupt) = self.visit(child.get(), own, region, false, base, None)? {
+                            return Ok(Some(interrupt));
+                        }
+                        continue;
+                    }
                     if let Entered::Stop(interrupt) = self.enter(child, region, false, false, base)? {
                         return Ok(Some(interrupt));
                     }
@@ -306,7 +495,9 @@ impl<'a> Walk<'a> {
         self.frames.borrow_mut().push(Frame { node, plan, children, region, inner: region, call, noted });
         let depth = self.frames.borrow().len();
         let lent = Tool::of(visitor, ToolKind::Visitor)?;
+        let levels = self.levels.replace(0);
         let result = lent.lend(&TABLE, core::ptr::from_ref(self).cast(), region, || body(visitor));
+        self.levels.set(levels);
         if result.is_ok() {
             self.frames.borrow_mut().truncate(depth - 1);
         }

@@ -9,6 +9,7 @@ use anyfn::abi::{
     kTVMFFISEqHashKindDAGNode as DAG, kTVMFFISEqHashKindFreeVar as FREE_VAR,
     kTVMFFISEqHashKindUniqueInstance as UNIQUE, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
 };
+use anyfn::reflection::Field;
 use anyfn::{Any, Args, ObjectRef, Result, TensorView};
 
 use super::path::{self, Step};
@@ -59,6 +60,8 @@ const ROOT: usize = 2;
 /// the value: its container and this operation hold one reference each. The count of a value from
 /// the snapshot of a List is higher by one.
 const READ: usize = 2;
+/// Reference count of an object that is borrowed from its parent, if no other code refers to the object.
+const BORROWED: usize = 1;
 
 /// Result of one step of a comparison.
 enum StepResult {
@@ -116,7 +119,13 @@ pub(super) struct Equal {
     traced: bool,
     /// Path to the first difference, last step first.
     reverse: Vec<(Step, Step)>,
+    /// Number of calls of [`Equal::nested`] that are in progress.
+    depth: usize,
 }
+
+/// Maximum number of values that are compared by recursion. The values below them are compared with the explicit stack,
+/// so graphs of any depth can be compared.
+const NESTED_MAX: usize = 32;
 
 impl Default for Equal {
     fn default() -> Equal {
@@ -142,29 +151,48 @@ impl Equal {
             bound: Vec::new(),
             traced,
             reverse: Vec::new(),
+            depth: 0,
         }
     }
 
     /// Returns true if two values are structurally equal. A hook may call this function while enclosing
     /// values are being compared.
     fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
+        if let Some(equal) = leaf(self.skip_tensor_content, &left, &right)? {
+            return Ok(equal);
+        }
+        let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else { return Ok(true) };
+        if self.traced {
+            self.run_stack(left, right, own)
+        } else {
+            self.nested(&left, &right, own, self.region)
+        }
+    }
+
+    /// Compares the content of two objects of the same type with the explicit stack.
+    fn run_stack(&mut self, left: ObjectRef, right: ObjectRef, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
-        let mut step = match leaf(self.skip_tensor_content, &left, &right)? {
-            Some(true) => return Ok(true),
-            Some(false) => return Ok(false),
-            None => self.open_values(left, right, own, outer)?,
-        };
+        let mut step = self.open(HeldObject::owned(left), HeldObject::owned(right), own, outer);
         loop {
-            if let StepResult::Unequal = step {
-                self.unwind(base);
-                self.region = outer;
-                return Ok(false);
+            match step {
+                Ok(StepResult::Unequal) => {
+                    self.unwind(base);
+                    self.region = outer;
+                    return Ok(false);
+                }
+                Err(error) => {
+                    // A hook that called this comparison may continue.
+                    self.stack.truncate(base);
+                    self.region = outer;
+                    return Err(error);
+                }
+                Ok(_) => {}
             }
             if self.stack.len() == base {
                 return Ok(true);
             }
-            step = self.advance()?;
+            step = self.advance();
         }
     }
 
@@ -198,13 +226,149 @@ impl Equal {
         }
     }
 
-    /// Begins to compare the content of two values as `Equal::open` does, and takes over their references.
+    /// Compares the content of two objects of the same type by recursion, which takes half the time of the explicit
+    /// stack. Values that need more than their read-only children, or lie too deep, are compared with the stack. `own` is
+    /// the reference count that each object has if no other code refers to it, and `region` the definition region of the
+    /// objects. Must not be called if the path to the difference was requested.
+    fn nested(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize, region: Region) -> Result<bool> {
+        if self.depth >= NESTED_MAX {
+            return self.with_stack(left, right, own, region);
+        }
+        self.depth += 1;
+        let result = match left.type_index() {
+            kTVMFFIArray => self.nested_arrays(left, right, own, region),
+            kTVMFFIList | kTVMFFIMap | kTVMFFIDict => self.with_stack(left, right, own, region),
+            _ => self.nested_objects(left, right, own, region),
+        };
+        self.depth -= 1;
+        result
+    }
+
+    /// Compares two objects as `Equal::nested` does, but with the explicit stack.
+    #[inline(never)]
+    fn with_stack(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize, region: Region) -> Result<bool> {
+        let outer = core::mem::replace(&mut self.region, region);
+        let result = self.run_stack(left.clone(), right.clone(), own + 1);
+        self.region = outer;
+        result
+    }
+
+    fn nested_arrays(
+        &mut self,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        own: usize,
+        region: Region,
+    ) -> Result<bool> {
+        if self.meet(left, right, own) {
+            return Ok(true);
+        }
+        let (left, right) = (value::elements(left), value::elements(right));
+        if left.len() != right.len() {
+            return Ok(false);
+        }
+        for (l, r) in left.iter().zip(right) {
+            if !self.nested_values(l, r, region)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn nested_objects(
+        &mut self,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        own: usize,
+        region: Region,
+    ) -> Result<bool> {
+        let at = self.plans.of(left)?;
+        let plan = self.plans.get(at);
+        let kind = kind_of(plan)?;
+        if plan.hooked || matches!(kind, DAG | FREE_VAR) {
+            return self.with_stack(left, right, own, region);
+        }
+        if kind == UNIQUE || kind == CONST_TREE && left.ptr_eq(right) {
+            return Ok(left.ptr_eq(right));
+        }
+        if self.meet(left, right, own) {
+            return Ok(true);
+        }
+        let mut number = 0;
+        while let Some(field) = self.plans.field(at, number) {
+            number += 1;
+            // SAFETY: `left` keeps the object alive while the result is used.
+            let l = unsafe { plan::lend(field, left) };
+            // SAFETY: `right` keeps the object alive while the result is used.
+            let r = unsafe { plan::lend(field, right) };
+            let equal = match (l, r) {
+                (Some(l), Some(r)) => self.nested_values(&l, &r, region.of(field))?,
+                _ => self.nested_fields(field, left, right, region)?,
+            };
+            if !equal {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares two values whose parents do not change.
+    #[inline(always)]
+    fn nested_values(&mut self, left: &Any, right: &Any, region: Region) -> Result<bool> {
+        if let Some(equal) = leaf(self.skip_tensor_content, left, right)? {
+            return Ok(equal);
+        }
+        match (left.as_object(), right.as_object()) {
+            (Some(left), Some(right)) => self.nested(left, right, BORROWED, region),
+            _ => Ok(true),
+        }
+    }
+
+    /// Compares the values of a field that may change or that only its getter can read.
+    #[inline(never)]
+    fn nested_fields(
+        &mut self,
+        field: Field,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        region: Region,
+    ) -> Result<bool> {
+        let (mut l, mut r) = (Any::NONE, Any::NONE);
+        plan::read_into(field, left, &mut l)?;
+        plan::read_into(field, right, &mut r)?;
+        if let Some(equal) = leaf(self.skip_tensor_content, &l, &r)? {
+            return Ok(equal);
+        }
+        match (l.as_object(), r.as_object()) {
+            (Some(l), Some(r)) => self.nested(l, r, READ, region.of(field)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Compares the content of two children of the topmost values on the stack. The parameters are those of
+    /// `Equal::open`.
+    fn open_child(
+        &mut self,
+        left: HeldObject,
+        right: HeldObject,
+        own: usize,
+        outer: Region,
+    ) -> Result<StepResult> {
+        if self.traced || self.depth >= NESTED_MAX {
+            return self.open(left, right, own, outer);
+        }
+        let equal = self.nested(&left, &right, own, self.region)?;
+        self.region = outer;
+        Ok(if equal { StepResult::Equal } else { StepResult::Unequal })
+    }
+
+    /// Compares the content of two children as `Equal::open_child` does, and takes over their references.
     fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<StepResult> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
             return Ok(StepResult::Equal);
         };
-        self.open(HeldObject::owned(left), HeldObject::owned(right), own, outer)
+        self.open_child(HeldObject::owned(left), HeldObject::owned(right), own, outer)
     }
 
     /// Begins to compare the content of two objects of the same type. `own` is the reference count
@@ -370,7 +534,7 @@ impl Equal {
                             // SAFETY: the frame holds the Array, and is below the frame of its element.
                             let r = unsafe { HeldObject::borrowed(r) };
                             let own = l.own();
-                            return self.open(l, r, own, self.region);
+                            return self.open_child(l, r, own, self.region);
                         }
                     }
                 }
@@ -412,7 +576,7 @@ impl Equal {
                                 let r = unsafe { HeldObject::borrowed(r) };
                                 let (own, outer) = (l.own(), self.region);
                                 self.region = outer.of(field);
-                                return self.open(l, r, own, outer);
+                                return self.open_child(l, r, own, outer);
                             }
                         }
                     }
