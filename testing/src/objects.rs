@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use anyfn::{Object, Ref, register};
+use anyfn::{Array, Object, Ref, methods, register};
 
 /// An immutable point in the plane.
 #[derive(Object, Debug, PartialEq)]
@@ -95,4 +95,49 @@ fn make_named_point(name: anyfn::String) -> Ref<NamedPoint> {
 #[register("testing.point_name")]
 fn point_name(point: Ref<NamedPoint>) -> anyfn::String {
     point.name.clone()
+}
+
+/// An immutable pair of integers, with fields and a method that are reflected.
+#[derive(Object, Debug)]
+#[object(key = "testing.IntPair")]
+pub(crate) struct IntPair {
+    /// First integer.
+    pub a: i64,
+    /// Second integer.
+    pub b: i64,
+}
+
+#[methods]
+impl IntPair {
+    /// Creates a pair.
+    #[init]
+    pub(crate) fn new(a: i64, b: i64) -> IntPair {
+        IntPair { a, b }
+    }
+
+    /// Returns the sum of both integers.
+    pub(crate) fn sum(&self) -> i64 {
+        self.a.wrapping_add(self.b)
+    }
+}
+
+/// A node of a tree. It is compared structurally.
+#[derive(Object, Debug)]
+#[object(key = "testing.Node", structural = "tree")]
+pub(crate) struct Node {
+    /// Name of the node.
+    pub name: anyfn::String,
+    /// Value of the node.
+    pub value: i64,
+    /// Children of the node.
+    pub args: Array,
+}
+
+#[methods]
+impl Node {
+    /// Creates a node.
+    #[init]
+    pub(crate) fn new(name: anyfn::String, value: i64, args: Array) -> Node {
+        Node { name, value, args }
+    }
 }

@@ -5,10 +5,12 @@
 //! looks up the function for each access, since the library of the type may be reloaded.
 
 use std::ffi::{CString, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIFieldSetter, TVMFFIObject, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
+    TVMFFIAny, TVMFFIFieldSetter, TVMFFIObject, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIInt,
+    kTVMFFIOpaquePtr,
 };
 use anyfn::reflection::{self, TypeInfo};
 use anyfn::{Any, AnyView, ObjectRef, PackedFunc};
@@ -122,6 +124,9 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
     let field: &Field = unsafe { &*field.cast() };
     error::catch(|| {
         let place = place(this, field)?;
+        if let Some(value) = lend(this, field) {
+            return value;
+        }
         let mut value = Any::NONE;
         let Some(getter) = field.told.getter() else {
             return py::raise(py::exceptions::attribute_error(), "the field cannot be read: it has no getter");
@@ -135,8 +140,24 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
             record::explain_unset(this, &field.name.to_string_lossy())?;
             return Err(raised);
         }
+        if value.type_index() == kTVMFFIInt {
+            return py::int(value.as_view().bits() as i64);
+        }
         lift::lift_owned(value)
     })
+}
+
+/// Converts the value of a field that never changes to a Python value, without calling the getter. Returns `None` for
+/// other fields. `this` must have passed [`place`].
+#[inline]
+fn lend(this: Obj<'_>, field: &Field) -> Option<Res<py::Own>> {
+    // SAFETY: the instance keeps the native object alive and its reference, since the result is never dropped.
+    let object = unsafe { ObjectRef::from_owned_or_null(object::handle_unchecked(this).cast()) };
+    let object = ManuallyDrop::new(object?);
+    // SAFETY: `place` has checked that the object has the field. The instance keeps the object alive, and code that could
+    // take the object out of the instance waits for the end of this use.
+    let value = unsafe { field.told.lend_unchecked(&object) }?;
+    Some(gil::counted(|| lift::lift_borrowed(value.as_raw())))
 }
 
 unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut c_void) -> c_int {

@@ -274,7 +274,7 @@ macro_rules! range_of {
 }
 
 macro_rules! integers {
-    ($($ty:ident),*) => { $(
+    ($($ty:ident => $lent:ident;)*) => { $(
         impl FromArg for $ty {
             type Arg<'a> = $ty;
             fn schema() -> Schema {
@@ -294,6 +294,7 @@ macro_rules! integers {
         }
 
         impl IntoAny for $ty {
+            const LENT: Lent<Self> = Lent::$lent;
             fn schema() -> Schema {
                 Schema::plain("int")
             }
@@ -309,7 +310,19 @@ macro_rules! integers {
     )* };
 }
 
-integers!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, usize);
+integers! {
+    i8 => NOT;
+    i16 => NOT;
+    i32 => NOT;
+    i64 => INT;
+    i128 => NOT;
+    isize => NOT;
+    u8 => NOT;
+    u16 => NOT;
+    u32 => NOT;
+    u64 => NOT;
+    usize => NOT;
+}
 
 impl FromArg for u128 {
     type Arg<'a> = u128;
@@ -337,7 +350,7 @@ impl IntoAny for u128 {
 }
 
 macro_rules! floats {
-    ($($ty:ident),*) => { $(
+    ($($ty:ident => $lent:ident;)*) => { $(
         impl FromArg for $ty {
             type Arg<'a> = $ty;
             fn schema() -> Schema {
@@ -357,6 +370,7 @@ macro_rules! floats {
         }
 
         impl IntoAny for $ty {
+            const LENT: Lent<Self> = Lent::$lent;
             fn schema() -> Schema {
                 Schema::plain("float")
             }
@@ -368,7 +382,10 @@ macro_rules! floats {
     )* };
 }
 
-floats!(f32, f64);
+floats! {
+    f32 => NOT;
+    f64 => FLOAT;
+}
 
 impl FromArg for bool {
     type Arg<'a> = bool;
@@ -382,6 +399,7 @@ impl FromArg for bool {
 }
 
 impl IntoAny for bool {
+    const LENT: Lent<Self> = Lent::BOOL;
     fn schema() -> Schema {
         Schema::plain("bool")
     }

@@ -10,8 +10,17 @@ pub(crate) const LENDS_VALUE: i64 = 1 << 62;
 /// and does not change once it is set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
+/// Field flag, not defined by the ABI, of a field that stores an `i64` and does not change once it is set.
+pub(crate) const LENDS_INT: i64 = 1 << 57;
+/// Field flag, not defined by the ABI, of a field that stores an `f64` and does not change once it is set.
+pub(crate) const LENDS_FLOAT: i64 = 1 << 56;
+/// Field flag, not defined by the ABI, of a field that stores a `bool` and does not change once it is set.
+pub(crate) const LENDS_BOOL: i64 = 1 << 55;
+/// Flags of the fields whose values readers can borrow.
+pub(crate) const LENDS: i64 = LENDS_VALUE | LENDS_OBJECT | LENDS_INT | LENDS_FLOAT | LENDS_BOOL;
+
 /// Field flag, not defined by the ABI, of a field whose representation only its own getter and
-/// setter understand.
+/// setter understand, apart from numbers that readers can copy.
 pub(crate) const OPAQUE: i64 = 1 << 60;
 /// Field flag, not defined by the ABI, of a field whose setter converts values with code outside
 /// this crate. That code may keep a reference to the value.
@@ -38,6 +47,13 @@ impl<T: ?Sized> Lent<T> {
     /// Representation of a field that stores a reference to an object, or NULL, and is set only once, so that
     /// readers can borrow the object.
     pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
+
+    /// Representation of a field that stores an `i64` and is set only once, so that readers can copy it.
+    pub(crate) const INT: Lent<T> = Lent(OPAQUE | RUNS_CODE | LENDS_INT, PhantomData);
+    /// Representation of a field that stores an `f64` and is set only once, so that readers can copy it.
+    pub(crate) const FLOAT: Lent<T> = Lent(OPAQUE | RUNS_CODE | LENDS_FLOAT, PhantomData);
+    /// Representation of a field that stores a `bool` and is set only once, so that readers can copy it.
+    pub(crate) const BOOL: Lent<T> = Lent(OPAQUE | RUNS_CODE | LENDS_BOOL, PhantomData);
 
     /// Returns the flags of a field with this representation.
     pub const fn flags(&self) -> i64 {

@@ -20,9 +20,9 @@ use core::mem::ManuallyDrop;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldGetter, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObject,
-    TVMFFIObjectCreator, TVMFFIObjectHandle, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
+    TVMFFIObjectCreator, TVMFFIObjectHandle, kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
     kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
-    kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
+    kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIFloat, kTVMFFIInt, kTVMFFIObject,
 };
 
 pub use fields::FieldVisitor;
@@ -32,7 +32,9 @@ pub use crate::representation::{Conversion, Lent};
 
 use crate::json::Json;
 use crate::making::Making;
-use crate::representation::{LENDS_OBJECT, LENDS_VALUE, OPAQUE, RUNS_CODE, STORES_ONLY};
+use crate::representation::{
+    LENDS, LENDS_FLOAT, LENDS_INT, LENDS_OBJECT, LENDS_VALUE, OPAQUE, RUNS_CODE, STORES_ONLY,
+};
 use crate::shared::{SharedField, SharedMetadata, SharedType};
 use crate::signature::schema_of;
 use crate::string::text_of;
@@ -404,13 +406,16 @@ impl Field {
     /// The requirements of `get_unchecked` apply, and the result may be used only while the object is alive.
     #[inline]
     pub unsafe fn lend_unchecked(self, object: &ObjectRef) -> Option<ManuallyDrop<Any>> {
-        if !self.has(LENDS_VALUE | LENDS_OBJECT) {
+        if !self.has(LENDS) {
             return None;
         }
         let place = object.as_handle().wrapping_byte_add(self.0.offset as usize);
         let value = if self.has(LENDS_VALUE) {
             // SAFETY: the flag guarantees that the field is such a value, and the field is in this object.
             unsafe { record::lend(place.cast()) }?
+        } else if !self.has(LENDS_OBJECT) {
+            // SAFETY: one of the other flags is set, which guarantees that the field is such a number.
+            unsafe { self.number(place) }
         } else {
             // SAFETY: the flag guarantees that the field is the address of an object, or NULL.
             let handle = unsafe { *place.cast::<TVMFFIObjectHandle>() };
@@ -425,6 +430,26 @@ impl Field {
         };
         // SAFETY: the result is a copy of a value that the object owns, and it is never dropped.
         Some(ManuallyDrop::new(unsafe { Any::from_raw(value) }))
+    }
+
+    /// Reads a number that is stored at `place`.
+    ///
+    /// # Safety
+    /// The field must have one of the flags `LENDS_INT`, `LENDS_FLOAT` and `LENDS_BOOL`, and `place` must be its address
+    /// in a live object.
+    #[inline]
+    unsafe fn number(self, place: *const c_void) -> TVMFFIAny {
+        let (type_index, bits) = if self.has(LENDS_INT) {
+            // SAFETY: the flag guarantees that the field is an `i64`.
+            (kTVMFFIInt, unsafe { *place.cast::<u64>() })
+        } else if self.has(LENDS_FLOAT) {
+            // SAFETY: the flag guarantees that the field is an `f64`.
+            (kTVMFFIFloat, unsafe { *place.cast::<u64>() })
+        } else {
+            // SAFETY: the caller guarantees the flag of a field that is a `bool`.
+            (kTVMFFIBool, u64::from(unsafe { *place.cast::<bool>() }))
+        };
+        TVMFFIAny::from_bits(type_index, bits)
     }
 
     /// Reads the field of `object` into `value`, which must not own an object before the call.
