@@ -1,11 +1,16 @@
 //! Methods of native types as methods of their Python classes: `point.norm()`.
+//!
+//! A method is a descriptor of a class that Python can call without binding it to the instance first: Python passes
+//! the instance as the first argument, and no bound method is created.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::ptr;
 
 use anyfn::reflection::TypeInfo;
 use pyo3_ffi as ffi;
 
-use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
+use crate::py::{self, Global, Obj, Own, PyObject, Res, names, raw};
 use crate::types::{self, Class};
 use crate::{classes, error, packed, python_function};
 
@@ -14,24 +19,43 @@ use crate::{classes, error, packed, python_function};
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// Owned reference to the function that implements the method. It takes the object as its first argument.
+    vectorcall: ffi::vectorcallfunc,
+    /// Owned reference to the function that implements the method, an instance of `PackedFunc`. It takes the object as
+    /// its first argument.
     function: *mut PyObject,
 }
+
+/// Flag of classes whose instances Python may call with the instance as the first argument, in place of the bound method
+/// that `__get__` would return. Its value has not changed since Python 3.8.
+const METHOD_DESCRIPTOR: u64 = 1 << 17;
 
 static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
+    let members = vec![
+        ffi::PyMemberDef {
+            name: c"__vectorcalloffset__".as_ptr(),
+            type_code: ffi::Py_T_PYSSIZET,
+            offset: offset_of!(Layout, vectorcall) as isize,
+            flags: ffi::Py_READONLY,
+            doc: ptr::null(),
+        },
+        ffi::PyMemberDef::default(),
+    ];
     let class = Class {
         name: c"anyfn._core.Method",
         size: size_of::<Layout>(),
         base_for_others: false,
-        flags: ffi::Py_TPFLAGS_HAVE_GC,
+        flags: raw::HAVE_VECTORCALL | METHOD_DESCRIPTOR | ffi::Py_TPFLAGS_HAVE_GC,
         base: None,
         slots: &[
             (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_traverse, traverse as *mut c_void),
             (ffi::Py_tp_descr_get, get as *mut c_void),
+            (ffi::Py_tp_call, raw::PyVectorcall_Call as *mut c_void),
+            // The table lives as long as the class: for the lifetime of the process.
+            (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
         ],
     };
     CLASS.set(class.make()?);
@@ -47,6 +71,20 @@ unsafe extern "C" fn dealloc(method: *mut PyObject) {
     drop(unsafe { Own::from_nullable(function) });
     // SAFETY: this is the end of the destructor.
     unsafe { types::free(method) };
+}
+
+/// Implements `method(object, *args)`: calls the function that implements the method.
+unsafe extern "C" fn call(
+    method: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the object is an instance of `Method`.
+    let function = unsafe { (*method.cast::<Layout>()).function };
+    // SAFETY: the function is an instance of `PackedFunc` that the method owns, and the caller keeps the method alive; the
+    // arguments are those that Python passes to this function.
+    unsafe { packed::call_as_it_is(function, args, nargsf, kwnames) }
 }
 
 unsafe extern "C" fn traverse(method: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -123,7 +161,9 @@ fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
 
 fn bind(function: Own) -> Res<Own> {
     let method = types::allocate(CLASS.ptr().cast())?;
-    // SAFETY: the instance is new and not shared; it takes ownership of the reference.
-    unsafe { (*method.as_ptr().cast::<Layout>()).function = function.into_ptr() };
+    // SAFETY: the instance is new and not shared.
+    let layout = unsafe { &mut *method.as_ptr().cast::<Layout>() };
+    layout.vectorcall = call;
+    layout.function = function.into_ptr();
     Ok(method)
 }

@@ -38,6 +38,36 @@ def test_methods_and_static_methods():
     assert one.tell(lambda cents: cents + 1) == 32
 
 
+IntPair = anyfn.type_info("testing.IntPair").cls
+
+
+def test_methods_are_called_without_a_bound_method():
+    pair = IntPair(2, 3)
+    assert (pair.a, pair.b, pair.sum()) == (2, 3, 5)
+    method = vars(IntPair)["sum"]
+    assert method(pair) == method.__get__(pair)() == IntPair.sum(pair) == pair.sum.__call__() == 5
+    assert inspect.ismethod(pair.sum) and pair.sum.__self__ is pair and pair.sum.__func__ == IntPair.sum
+    account = Account("Ada")
+    assert vars(Account)["deposit"](account, 2, times=2) == 4
+    for wrong in (lambda: method(), lambda: method(pair, 1), lambda: method(account), lambda: pair.sum(x=1)):
+        with pytest.raises(TypeError):
+            wrong()
+    for _ in range(100):
+        # Specialised by the interpreter after some calls.
+        assert pair.sum() == 5
+
+
+def test_numbers_in_fields_that_never_change():
+    for a in (0, -1, 2**62, -(2**63), 2**63 - 1):
+        pair = IntPair(a, 1)
+        assert pair.a == a and type(pair.a) is int
+        assert anyfn.structural_equal(pair.a, a) and anyfn.replace(pair, b=a).b == a
+    for value in (0.0, -1.5, float("inf"), 5e-324):
+        assert anyfn.get_global_func("testing.make_point")(value, 1).x == value
+    with pytest.raises(AttributeError):
+        IntPair(1, 2).a = 3
+
+
 def test_the_constructor_is_a_function_of_the_type():
     assert Account("Ada", note="x").note == "x" and Account(cents=7, owner="Bob").cents == 7
     with pytest.raises(ValueError, match="an account needs an owner"):
