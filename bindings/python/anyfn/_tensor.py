@@ -38,7 +38,28 @@ _NUMPY_TYPES = {(code, bits) for code in (0, 1) for bits in (8, 16, 32, 64)}
 _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
-class Tensor(_core.BuiltinObject):
+class _WithHints(_core.BuiltinObject):
+    """Base of ``Tensor`` with the attributes of Apache TVM that ``Tensor`` does not have, which raise an error with a hint.
+
+    A ``__getattr__`` would slow down every access to an attribute.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        @property
+        def asnumpy(self):
+            """Name of Apache TVM for ``numpy``; raises ``AttributeError``."""
+            from ._missing import missing
+
+            raise missing("'Tensor' object", "asnumpy")
+
+        def __dir__(self):
+            return [name for name in super().__dir__() if name != "asnumpy"]
+
+
+class Tensor(_WithHints):
     """Multi-dimensional array whose elements have one data type. Array libraries share its memory through DLPack.
 
     NumPy, PyTorch and other libraries use it without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``. The
@@ -70,11 +91,6 @@ class Tensor(_core.BuiltinObject):
 
     else:
         shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
-
-        def __getattr__(self, name):
-            from ._missing import missing
-
-            raise missing("'Tensor' object", name)
 
     @property
     def strides(self) -> "tuple[int, ...]":

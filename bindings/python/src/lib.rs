@@ -13,7 +13,7 @@
 //! 4. [`error`], [`python_function`], [`params`], [`packed`], [`cancel`]
 //! 5. Native values become Python values: [`bigint`], [`shared_bytes`], [`scratch`], [`kept`], [`tensor`], [`lift`], [`signature`]
 //! 6. Python values become native values: [`at`], [`ndarray`], [`dlpack`], [`buffer`], [`calls`], [`lent`], [`arrays`],
-//!    [`scalars`], [`ability`], [`owned`], [`lower`]
+//!    [`scalars`], [`ability`], [`owned`], [`lower`]; members of tensors: [`tensor_array`], [`tensor_class`]
 //! 7. Calls: [`observe`], [`callback`] (native code calls Python), [`collect`], [`function`] (Python calls native code),
 //!    [`call_token`], [`module_class`]
 //! 8. Object types: [`record`], [`plan`], [`construct`], [`method`], [`fields`], [`object_class`], [`define`], [`reflect`],
@@ -79,5 +79,7 @@ mod signature;
 mod stack;
 mod tensor;
 mod trace;
+mod tensor_array;
+mod tensor_class;
 mod types;
 mod words;

@@ -17,7 +17,8 @@ use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
     arrays, call_token, callback, cancel, classes, containers, convert, define, dlpack, error, fields,
     function, gil, greenlets, kept, lift, method, module_class, object, object_class, observe, packed, place,
-    plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, trace, words,
+    plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, tensor_class,
+    trace, words,
 };
 
 /// Entry point that CPython calls to load the module.
@@ -426,7 +427,7 @@ functions! {
 
     #[doc = "tensor_device(tensor) -> (device_type, index)"]
     fn tensor_device[tensor] {
-        tensor::device(tensor)
+        tensor::dlpack_device(tensor)
     }
 
     #[doc = "shape_values(shape) -> tuple: extents in a Shape"]
@@ -608,6 +609,7 @@ functions! {
             return py::raise(py::exceptions::type_error(), "setup may only be called by the anyfn package");
         }
         words::DTYPE.set(dtype.to_own());
+        tensor_class::add_members(tensor)?;
         words::DEVICE.set(device.to_own());
         tensor::CLASS.set(tensor.to_own());
         python_function::PLAIN[0].set(class_of_kind.class().to_own());

@@ -46,7 +46,8 @@ struct Descr {
 
 /// Size of a `DLTensor` in 64-bit words.
 pub(crate) const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
-const WRITEABLE: c_int = 0x400;
+/// Flag of arrays whose memory may be written.
+pub(crate) const WRITEABLE: c_int = 0x400;
 /// Maximum number of dimensions of an array. An object with more dimensions cannot be a valid array
 /// and is refused.
 const NDIM_MAX: usize = 64;
@@ -99,6 +100,12 @@ fn find_classes() {
         // NumPy is being imported at this moment; the next value tries again.
         py::clear_error();
     }
+}
+
+/// Returns true if NumPy's classes are known, or can be looked up because the process has loaded NumPy.
+pub(crate) fn is_known() -> bool {
+    find_classes();
+    CLASS.try_get().is_some()
 }
 
 /// Returns true if an object is a statically allocated class, which only C code can define.
@@ -362,6 +369,12 @@ const DTYPES: [DLDataType; 24] = {
     table[23] = of(kDLFloat, 16);
     table
 };
+
+/// Returns NumPy's type number for a native data type, or `None` if NumPy itself defines no such type.
+pub(crate) fn type_number(dtype: DLDataType) -> Option<c_int> {
+    let is_same = |known: &DLDataType| *known == dtype && known.bits != 0;
+    DTYPES.iter().position(is_same).map(|number| number as c_int)
+}
 
 const FOREIGN_ORDER: u8 = if cfg!(target_endian = "little") { b'>' } else { b'<' };
 

@@ -420,6 +420,7 @@ pub(crate) mod names {
         NAME = c"__name__";
         QUALNAME = c"__qualname__";
         MODULE = c"__module__";
+        DOC = c"__doc__";
         NEW = c"__new__";
         NATIVE = c"<native function>";
         ERROR = c"__anyfn_error__";
@@ -429,6 +430,12 @@ pub(crate) mod names {
         DLPACK = c"__dlpack__";
         DLPACK_DEVICE = c"__dlpack_device__";
         EXCHANGE = c"__dlpack_c_exchange_api__";
+        STREAM = c"stream";
+        MAX_VERSION = c"max_version";
+        DL_DEVICE = c"dl_device";
+        COPY = c"copy";
+        NUMPY = c"numpy";
+        ARRAY_API = c"_ARRAY_API";
         FSPATH = c"__fspath__";
         C_API = c"_C_API";
         GREENLET = c"greenlet";

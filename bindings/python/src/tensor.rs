@@ -1,6 +1,6 @@
 //! Tensors: native objects with a shape, exchanged with Python's array libraries through DLPack.
 
-use anyfn::abi::{DLDataType, DLDevice, DLTensor};
+use anyfn::abi::{DLDataType, DLDevice, DLTensor, TVMFFIObject, kTVMFFITensor};
 use anyfn::{Tensor, TensorView};
 
 use crate::kept::{self, compact_strides};
@@ -53,19 +53,93 @@ pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
     ])
 }
 
-/// Returns the shape of a tensor as a tuple.
+/// Borrows the description of a `Tensor`.
+#[inline]
+pub(crate) fn content<'a>(object: Obj<'a>) -> Res<&'a DLTensor> {
+    let Some(handle) = object::handle_of(object).filter(|handle| is_tensor(*handle)) else {
+        return py::raise(
+            py::exceptions::type_error(),
+            &format!("expected a Tensor but got {}", object.class_name()),
+        );
+    };
+    // SAFETY: a tensor has its description behind the header.
+    let content: *const DLTensor = unsafe { handle.add(1) }.cast();
+    // SAFETY: the description of a tensor never changes. The Python object keeps the native tensor alive: no code takes
+    // it out of a `Tensor`, and `lent` keeps a tensor that it replaces.
+    Ok(unsafe { &*content })
+}
+
+/// Returns true if a handle is not NULL and refers to a native tensor.
+#[inline]
+fn is_tensor(handle: *mut TVMFFIObject) -> bool {
+    // SAFETY: the handle is NULL or that of a valid object.
+    let Some(header) = (unsafe { handle.as_ref() }) else { return false };
+    header.type_index == kTVMFFITensor || anyfn::is_instance(header.type_index, kTVMFFITensor)
+}
+
+/// Returns true if the memory of a `Tensor` must not be written.
+#[inline]
+pub(crate) fn is_read_only(object: Obj<'_>) -> bool {
+    object::handle_of(object).is_some_and(|handle| is_tensor(handle) && kept::is_read_only(handle))
+}
+
+// The functions below are the values of the properties of `Tensor`, which have the same names.
+
 pub(crate) fn shape(object: Obj<'_>) -> Res<Own> {
-    ints(argument(object)?.view().shape())
+    ints(shown(object)?.shape())
+}
+
+pub(crate) fn strides(object: Obj<'_>) -> Res<Own> {
+    let view = shown(object)?;
+    match view.strides() {
+        Some(strides) => ints(strides),
+        None => ints(&compact_strides(view.shape())),
+    }
+}
+
+pub(crate) fn dtype(object: Obj<'_>) -> Res<Own> {
+    words::make(words::DTYPE.get(), dtype_bits(content(object)?.dtype))
+}
+
+pub(crate) fn device(object: Obj<'_>) -> Res<Own> {
+    words::make(words::DEVICE.get(), device_bits(content(object)?.device))
+}
+
+pub(crate) fn data_ptr(object: Obj<'_>) -> Res<Own> {
+    py::int(shown(object)?.data().addr() as i64)
+}
+
+pub(crate) fn ndim(object: Obj<'_>) -> Res<Own> {
+    py::int(content(object)?.ndim.into())
+}
+
+pub(crate) fn read_only(object: Obj<'_>) -> Res<Own> {
+    content(object)?;
+    Ok(py::boolean(is_read_only(object)))
 }
 
 /// Returns the type and index of a tensor's device, as in DLPack.
-pub(crate) fn device(object: Obj<'_>) -> Res<Own> {
-    let device = argument(object)?.view().as_dl().device;
+pub(crate) fn dlpack_device(object: Obj<'_>) -> Res<Own> {
+    let device = content(object)?.device;
     ints(&[i64::from(device.device_type as u32), i64::from(device.device_id as u32)])
 }
 
+/// Borrows a `Tensor` as a view.
+fn shown<'a>(object: Obj<'a>) -> Res<TensorView<'a>> {
+    let content = content(object)?;
+    // SAFETY: the description of a tensor is valid as long as the tensor.
+    Ok(unsafe { view(content) })
+}
+
 fn ints(values: &[i64]) -> Res<Own> {
-    py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?)
+    // SAFETY: the GIL is held; the result is a new reference, or NULL with an exception set.
+    let tuple = py::unsafe_new_ref!(py::raw::PyTuple_New(values.len() as isize))?;
+    for (index, value) in values.iter().enumerate() {
+        let value = py::int(*value)?.into_ptr();
+        // SAFETY: the tuple is new and not shared, and the index is within its size; the reference passes to the tuple.
+        py::check(unsafe { pyo3_ffi::PyTuple_SetItem(tuple.as_ptr(), index as isize, value) })?;
+    }
+    Ok(tuple)
 }
 
 /// Makes a tensor that shares the memory of the tensor `object` and interprets the elements as

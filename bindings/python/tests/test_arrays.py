@@ -3,6 +3,7 @@
 import array as array_module
 import ctypes
 import gc
+import inspect
 import sys
 import weakref
 
@@ -168,6 +169,106 @@ def test_tensors_as_arrays():
     assert anyfn.from_dlpack(tensor) == tensor
     scalar = anyfn.from_dlpack(np.array(7))
     assert (scalar.shape, scalar.strides, scalar.size, scalar.numpy()[()]) == ((), (), 1, 7)
+
+
+NUMPY_TYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 complex128".split()
+
+
+@pytest.mark.parametrize("name", NUMPY_TYPES)
+def test_arrays_are_made_without_dlpack(name, monkeypatch):
+    monkeypatch.setattr(np, "from_dlpack", None)
+    monkeypatch.setattr(np, "asarray", None)
+    array = np.arange(24).astype(name).reshape(2, 3, 4)
+    for part in (array, array.T, array[:, ::-2], array[1:, :, 2], array[..., None], array[0, 0, 0:1]):
+        back = anyfn.from_dlpack(part).numpy()
+        assert (type(back), back.dtype, back.shape, back.strides) == (np.ndarray, part.dtype, part.shape, part.strides)
+        assert back.ctypes.data == part.ctypes.data and back.tolist() == part.tolist()
+        for flag in ("C_CONTIGUOUS", "F_CONTIGUOUS", "ALIGNED", "WRITEABLE"):
+            assert back.flags[flag] == part.flags[flag]
+
+
+def test_an_array_keeps_its_tensor_alive():
+    tensor = anyfn.tensor([1.0, 2.0, 3.0])
+    array = tensor.numpy()
+    assert array.base is tensor and not array.flags.owndata
+    count = sys.getrefcount(tensor)
+    more = [tensor.numpy() for _ in range(10)]
+    assert sys.getrefcount(tensor) == count + 10
+    del more
+    assert sys.getrefcount(tensor) == count
+    del tensor
+    gc.collect()
+    array[1] = 7
+    assert array.tolist() == [1, 7, 3]
+
+
+def test_arrays_of_read_only_tensors():
+    source = np.arange(4.0)
+    array = anyfn.const(source).numpy()
+    assert np.shares_memory(array, source) and not array.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        array.flags.writeable = True
+
+
+def test_arrays_of_tensors_that_numpy_does_not_have():
+    with pytest.raises(TypeError, match="packed, 4 bits each"):
+        anyfn.tensor([1, 2], "int4").numpy()
+    with pytest.raises(TypeError, match=r"takes no arguments|positional argument"):
+        anyfn.tensor([1]).numpy(1)
+    assert anyfn.zeros((0, 3)).numpy().shape == (0, 3)
+    assert anyfn.zeros(()).numpy().shape == ()
+    many = anyfn.zeros((1,) * 40)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        assert many.numpy().ndim == 40
+
+
+def test_properties_of_tensors_are_documented_and_read_only():
+    tensor = anyfn.tensor([[1, 2, 3]], "int32")
+    assert (tensor.shape, tensor.strides, tensor.ndim) == ((1, 3), (3, 1), 2)
+    assert tensor.dtype == "int32" and tensor.device == "cpu:0"
+    assert tensor.data_ptr == tensor.numpy().ctypes.data and tensor.__dlpack_device__() == (1, 0)
+    for name in ("shape", "strides", "dtype", "device", "data_ptr", "ndim", "read_only"):
+        assert getattr(anyfn.Tensor, name).__doc__
+        with pytest.raises(AttributeError):
+            setattr(tensor, name, 1)
+        with pytest.raises(TypeError):
+            getattr(anyfn.Tensor, name).__get__(anyfn.convert([1]))
+    assert "shares the tensor's memory" in anyfn.Tensor.numpy.__doc__
+    assert str(inspect.signature(anyfn.Tensor.numpy)) == "(self, /)"
+    assert "max_version=None" in str(inspect.signature(anyfn.Tensor.__dlpack__))
+    with pytest.raises(TypeError):
+        anyfn.Tensor.numpy(anyfn.convert([1]))
+    assert "asnumpy" not in dir(tensor) and "numpy" in dir(tensor) and not hasattr(tensor, "asnumpy")
+
+
+def test_requests_for_capsules():
+    tensor = anyfn.tensor([1.0, 2.0])
+    names = {
+        "dltensor": [{}, {"stream": None}, {"max_version": None}, {"max_version": (0, 8)}, {"stream": 1, "copy": False}],
+        "dltensor_versioned": [
+            {"max_version": (1, 0)},
+            {"max_version": (1, 1), "stream": 2, "dl_device": None, "copy": None},
+            {"max_version": [1, 0]},
+            {"max_version": (1, 0), "copy": True},
+            {"max_version": (1, 0), "dl_device": (1, 0)},
+        ],
+    }
+    for name, requests in names.items():
+        for request in requests:
+            capsule = tensor.__dlpack__(**request)
+            assert f'"{name}"' in repr(capsule)
+            assert anyfn.from_dlpack(capsule).tolist() == [1, 2]
+    for wrong in (lambda: tensor.__dlpack__(1), lambda: tensor.__dlpack__(version=1)):
+        with pytest.raises(TypeError, match="argument"):
+            wrong()
+    constant = anyfn.const(tensor)
+    assert '"dltensor_versioned"' in repr(constant.__dlpack__(max_version=(1, 0)))
+    with pytest.raises(BufferError, match="read-only"):
+        constant.__dlpack__()
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(dl_device=(2, 0), copy=False)
 
 
 def test_uneven_strides_that_are_never_taken():

@@ -217,6 +217,7 @@ ALLOWED = {
     r"anyfn\.(te|tir|transform|_measure|_structural)\.\w+\.(__constructor__|__signature__|new)": (
         "what `inspect.signature` shows"
     ),
+    r"anyfn\._tensor\._WithHints\.asnumpy": "an attribute that only raises an error, with a hint",
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
     r"anyfn\._module\.Module\.__getattr__": "a slot of the native type, which also finds the attributes of the class",
     r"anyfn\.types\.\w+": "native types, which depend on the libraries that are loaded",
