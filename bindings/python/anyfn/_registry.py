@@ -46,6 +46,11 @@ def get_global_func(name: str, allow_missing: bool = False) -> "Optional[PackedF
     return _core.get_global_func(name, allow_missing)
 
 
+if not TYPE_CHECKING:
+    # The native function itself, with the same documentation: a look-up then runs no Python code.
+    get_global_func = _core.get_global_func
+
+
 if TYPE_CHECKING:
 
     @overload

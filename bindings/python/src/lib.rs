@@ -15,7 +15,7 @@
 //! 6. Python values become native values: [`at`], [`ndarray`], [`dlpack`], [`buffer`], [`calls`], [`lent`], [`arrays`],
 //!    [`scalars`], [`ability`], [`owned`], [`lower`]; members of tensors: [`tensor_array`], [`tensor_class`]
 //! 7. Calls: [`observe`], [`callback`] (native code calls Python), [`collect`], [`function`] (Python calls native code),
-//!    [`call_token`], [`module_class`]
+//!    [`call_token`], [`module_class`], [`global_func`]
 //! 8. Object types: [`record`], [`plan`], [`construct`], [`method`], [`fields`], [`object_class`], [`define`], [`reflect`],
 //!    [`rewrite`]
 //! 9. [`containers`], [`runtime_hooks`]
@@ -47,6 +47,7 @@ mod export;
 mod fields;
 mod function;
 mod gil;
+mod global_func;
 mod greenlets;
 mod kept;
 mod lent;

@@ -16,8 +16,8 @@ use crate::owned::lower_owned;
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
     arrays, call_token, callback, cancel, classes, containers, convert, define, dlpack, error, fields,
-    function, gil, greenlets, kept, lift, method, module_class, object, object_class, observe, packed, place,
-    plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, tensor_class,
+    function, gil, global_func, greenlets, kept, lift, method, module_class, object, object_class, observe,
+    packed, place, plan, python_function, reflect, rewrite, runtime_hooks, signature, tensor, tensor_class,
     trace, words,
 };
 
@@ -136,6 +136,8 @@ fn start(module: Obj<'_>) -> Res<()> {
         let name = py::intern(name)?;
         module.set_attr(name.obj(), class.get())?;
     }
+    let name = py::intern(c"get_global_func")?;
+    module.set_attr(name.obj(), global_func::make()?.obj())?;
     let path = py::string_lossy(library.as_os_str().as_encoded_bytes())?;
     let name = py::intern(c"LIBRARY")?;
     module.set_attr(name.obj(), path.obj())?;
@@ -227,17 +229,7 @@ fn native<T>(result: anyfn::Result<T>) -> Res<T> {
 }
 
 fn text(object: Obj<'_>) -> Res<String> {
-    match object.to_text() {
-        Ok(text) => Ok(text),
-        Err(Raised) => {
-            py::clear_error();
-            if object.type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0 {
-                let text = "the str holds lone surrogates and cannot be encoded as UTF-8";
-                return py::raise(py::exceptions::value_error(), text);
-            }
-            py::raise(py::exceptions::type_error(), &format!("expected a str but got {}", object.class_name()))
-        }
-    }
+    py::str_argument(object).map(str::to_owned)
 }
 
 fn int(object: Obj<'_>) -> Res<i64> {
@@ -262,20 +254,6 @@ functions! {
     fn start_ledger[] {
         native(place::start())?;
         Ok(py::none())
-    }
-
-    #[doc = "get_global_func(name, allow_missing) -> PackedFunc or None: the global function with a name"]
-    fn get_global_func[name, allow_missing] {
-        let key = text(name)?;
-        // SAFETY: Python code passes addresses only through `ctypes`, and must then meet the requirements of the function.
-        let found = match unsafe { registry::find_unsafe(&key) } {
-            Some(found) => found,
-            None if allow_missing.is_true()? => return Ok(py::none()),
-            None => native(registry::get(&key))?,
-        };
-        let wrapped = packed::wrap(found.into_object(), None, false)?;
-        packed::set_key(wrapped.obj(), name);
-        Ok(wrapped)
     }
 
     #[doc = "set_global_func(name, func, override): registers a global function"]

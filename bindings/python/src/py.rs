@@ -455,6 +455,8 @@ pub(crate) mod names {
         INIT = c"__init__";
         POST_INIT = c"__post_init__";
         MRO = c"__mro__";
+        KEY = c"name";
+        ALLOW_MISSING = c"allow_missing";
         KEYS = c"keys";
         SORT = c"sort";
     }
@@ -688,6 +690,28 @@ pub(crate) fn equal(left: Obj<'_>, right: Obj<'_>) -> Res<bool> {
         -1 => Err(Raised),
         equal => Ok(equal != 0),
     }
+}
+
+/// Borrows the content of a string argument. Raises `TypeError` for any other object, and `ValueError` for lone
+/// surrogates.
+#[inline]
+pub(crate) fn str_argument(object: Obj<'_>) -> Res<&str> {
+    match object.str_bytes().map(std::str::from_utf8) {
+        Ok(Ok(text)) => Ok(text),
+        _ => not_text(object),
+    }
+}
+
+#[cold]
+fn not_text<T>(object: Obj<'_>) -> Res<T> {
+    clear_error();
+    if object.type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0 {
+        return raise(
+            exceptions::value_error(),
+            "the str holds lone surrogates and cannot be encoded as UTF-8",
+        );
+    }
+    raise(exceptions::type_error(), &format!("expected a str but got {}", object.class_name()))
 }
 
 /// Returns the result of `hash(object)`, or raises the exception that this call has raised.
