@@ -63,12 +63,18 @@ pub(crate) fn share(this: Obj<'_>) -> Res<Option<Own>> {
     if !fill_strides(dl, &mut steps) {
         return Ok(None);
     }
+    // SAFETY: every table that `table` accepts has this entry.
+    let descr_from_type = unsafe { entry(table, DESCR_FROM_TYPE) };
     // SAFETY: the entry is a function of this type in every version that `table` accepts.
-    let descr_from_type = unsafe { transmute::<*mut c_void, DescrFromType>(entry(table, DESCR_FROM_TYPE)) };
+    let descr_from_type = unsafe { transmute::<*mut c_void, DescrFromType>(descr_from_type) };
+    // SAFETY: every table that `table` accepts has this entry.
+    let new_from_descr = unsafe { entry(table, NEW_FROM_DESCR) };
     // SAFETY: the entry is a function of this type in every version that `table` accepts.
-    let new_from_descr = unsafe { transmute::<*mut c_void, NewFromDescr>(entry(table, NEW_FROM_DESCR)) };
+    let new_from_descr = unsafe { transmute::<*mut c_void, NewFromDescr>(new_from_descr) };
+    // SAFETY: every table that `table` accepts has this entry.
+    let set_base_object = unsafe { entry(table, SET_BASE_OBJECT) };
     // SAFETY: the entry is a function of this type in every version that `table` accepts.
-    let set_base_object = unsafe { transmute::<*mut c_void, SetBaseObject>(entry(table, SET_BASE_OBJECT)) };
+    let set_base_object = unsafe { transmute::<*mut c_void, SetBaseObject>(set_base_object) };
     // SAFETY: the GIL is held; the result is a new reference, or NULL with an exception set.
     let descr = py::unsafe_new_ref!(descr_from_type(number))?;
     let flags = if tensor::is_read_only(this) { 0 } else { ndarray::WRITEABLE };
@@ -146,7 +152,9 @@ fn find() -> Res<Option<*const *mut c_void>> {
             return Err(Raised);
         }
         // SAFETY: the module of this name belongs to NumPy, as the class of arrays does, which only C code can define.
-        let get_version = unsafe { transmute::<*mut c_void, GetVersion>(entry(found, GET_VERSION)) };
+        let get_version = unsafe { entry(found, GET_VERSION) };
+        // SAFETY: the entry at this index is a function of this type in all versions.
+        let get_version = unsafe { transmute::<*mut c_void, GetVersion>(get_version) };
         // SAFETY: in all versions, the function at this index takes no arguments and returns the version.
         let major = unsafe { get_version() } >> 24;
         // SAFETY: the table has had this entry in all versions.
