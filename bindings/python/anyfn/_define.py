@@ -299,7 +299,7 @@ def _inherited(cls):
         return {}
     # The type is defined in another language.
     shown = {}
-    for one in TypeInfo(_core.type_info(known[0])).fields:
+    for one in TypeInfo(known[0]).fields:
         default = _MISSING if "has_default" not in one.flags or one.default_factory else one.default
         told = Field(default, _MISSING if one.default_factory is None else one.default_factory)
         flags = (_KW_ONLY if "kw_only" in one.flags else 0) | (_INIT_OFF if "init_off" in one.flags else 0)

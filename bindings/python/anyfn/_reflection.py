@@ -98,30 +98,62 @@ class TypeInfo:
     structural equality, or None), ``fields`` and ``methods`` (tuples, with those of the ancestors first).
     """
 
-    __slots__ = ("_parent", "doc", "fields", "index", "key", "methods", "structural")
+    __slots__ = ("_fields", "_methods", "_told", "index")
 
-    def __init__(self, told: "Any") -> None:
-        self.key: str
-        self.index: int
-        self.doc: str
-        self.key, self.index, self._parent, self.doc, kind, fields, methods = told
-        self.structural: Optional[str] = _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
-        keys = {}
+    index: int
 
-        def owner(index):
-            if index not in keys:
-                keys[index] = self.key if index == self.index else _core.type_info(index)[0]
-            return keys[index]
+    def __init__(self, index: int) -> None:
+        self.index = index
+        # Read on first access, because most callers use only a part of the description.
+        self._told: Any = None
+        self._fields: Optional[tuple[FieldInfo, ...]] = None
+        self._methods: Optional[tuple[MethodInfo, ...]] = None
 
-        self.fields: tuple[FieldInfo, ...] = tuple(FieldInfo(owner(index), *rest) for index, *rest in fields)
-        # A later method of the same name replaces the earlier one.
-        found = {name: MethodInfo(owner(index), name, *rest) for index, name, *rest in methods}
-        self.methods: tuple[MethodInfo, ...] = tuple(found.values())
+    def _read(self):
+        if self._told is None:
+            self._told = _core.type_info(self.index)
+        return self._told
+
+    def _owner(self, index):
+        return self.key if index == self.index else _core.type_info(index)[0]
+
+    @property
+    def key(self) -> str:
+        """Key of the type."""
+        return self._read()[0]
+
+    @property
+    def doc(self) -> str:
+        """Documentation of the type; empty if it has none."""
+        return self._read()[3]
+
+    @property
+    def structural(self) -> "Optional[str]":
+        """Kind of the type for structural equality, or None."""
+        kind = self._read()[4]
+        return _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
+
+    @property
+    def fields(self) -> "tuple[FieldInfo, ...]":
+        """Fields of the type, with those of the ancestors first."""
+        if self._fields is None:
+            self._fields = tuple(FieldInfo(self._owner(index), *rest) for index, *rest in self._read()[5])
+        return self._fields
+
+    @property
+    def methods(self) -> "tuple[MethodInfo, ...]":
+        """Methods of the type, with those of the ancestors first."""
+        if self._methods is None:
+            # A later method of the same name replaces the earlier one.
+            found = {name: MethodInfo(self._owner(index), name, *rest) for index, name, *rest in self._read()[6]}
+            self._methods = tuple(found.values())
+        return self._methods
 
     @property
     def parent(self) -> "Optional[TypeInfo]":
         """Parent of the type, or None for a root type."""
-        return None if self._parent < 0 else TypeInfo(_core.type_info(self._parent))
+        parent = self._read()[2]
+        return None if parent < 0 else TypeInfo(parent)
 
     @property
     def cls(self) -> "type[Object]":
@@ -197,6 +229,10 @@ def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
         stop: int = 9
     """
     index: "Any"
+    if type(of) is str:
+        index = _core.type_index(of)
+        if index is not None:
+            return TypeInfo(index)
     if isinstance(of, _core.Object):
         index = of.type_index
     elif isinstance(of, type):
@@ -212,10 +248,9 @@ def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
         index = of
     else:
         raise TypeError(f"expected an object, a class, or the key of a type but got {type(of).__name__}")
-    told = _core.type_info(index)
-    if told is None:
+    if _core.type_info(index) is None:
         raise ValueError(f"no native type has the index {of!r}")
-    return TypeInfo(told)
+    return TypeInfo(index)
 
 
 def replace(obj: "_O", /, **changes: "Any") -> "_O":

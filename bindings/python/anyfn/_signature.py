@@ -172,6 +172,17 @@ def _signature_or_error(func):
     return signature
 
 
+def _shown_signature(func):
+    """Returns the signature as ``_signature_or_error`` does. The signature of a native function is computed once."""
+    if _core.python_callable(func) is not None:
+        return _signature_or_error(func)
+    signature = _core.shown_signature(func)
+    if signature is None:
+        signature = _signature_or_error(func)
+        _core.show_signature(func, signature)
+    return signature
+
+
 def _text_signature(func):
     python = _core.python_callable(func)
     return getattr(python, "__text_signature__", None) if python is not None else _text_without_types(func)
@@ -260,7 +271,7 @@ def install(classes: "Mapping[str, type[Any]]") -> None:
     _SCHEMAS.update((cls, name) for name, cls in _CLASSES.items() if name not in _ONLY_ANNOTATIONS)
     cls: "Any" = _PackedFunc
     cls.__doc__ = _Lazy(_doc, _CLASS_DOC)
-    cls.__signature__ = _Lazy(_signature_or_error)
+    cls.__signature__ = _Lazy(_shown_signature)
     cls.__repr__ = _repr
     cls.__reduce__ = _reduce
     cls.__copy__ = _copy

@@ -5,7 +5,7 @@
 
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use anyfn::ObjectRef;
 use anyfn::abi::kTVMFFIObject;
@@ -24,6 +24,14 @@ static REGISTERED: Global = Global::new();
 
 /// Dictionary from class to the type index for which the class was last registered.
 static TYPES: Global = Global::new();
+
+/// Number of calls of [`register`].
+static REGISTRATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns a number that changes whenever the class of a native type changes.
+pub(crate) fn registrations() -> usize {
+    REGISTRATIONS.load(Ordering::Relaxed)
+}
 
 /// Function that makes the Python class of a type. It receives the class of the type's nearest ancestor as
 /// the base.
@@ -67,6 +75,7 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     if !class.is(object::CLASS.ptr()) {
         py::dict_set(TYPES.get(), class, key.obj())?;
     }
+    REGISTRATIONS.fetch_add(1, Ordering::Relaxed);
     forget_fits();
     forget_found();
     Ok(())

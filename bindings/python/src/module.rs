@@ -355,6 +355,25 @@ functions! {
         signature::known(func)?.describe()
     }
 
+    #[doc = "shown_signature(function) -> Signature or None: the value that show_signature has stored"]
+    fn shown_signature[func] {
+        function(func)?;
+        match signature::known(func) {
+            Ok(known) => Ok(known.shown().unwrap_or_else(py::none)),
+            Err(Raised) => {
+                py::clear_error();
+                Ok(py::none())
+            }
+        }
+    }
+
+    #[doc = "show_signature(function, signature): stores the inspect.Signature of a function until a class is registered"]
+    fn show_signature[func, shown] {
+        function(func)?;
+        signature::known(func)?.show(shown);
+        Ok(py::none())
+    }
+
     #[doc = "python_callable(function): the Python object that a function calls, or None"]
     fn python_callable[func] {
         let native = function(func)?;
@@ -587,9 +606,9 @@ functions! {
             return py::raise(py::exceptions::type_error(), "setup may only be called by the anyfn package");
         }
         words::DTYPE.set(dtype.to_own());
-        tensor_class::add_members(tensor)?;
         words::DEVICE.set(device.to_own());
         tensor::CLASS.set(tensor.to_own());
+        tensor_class::add_members(tensor)?;
         python_function::PLAIN[0].set(class_of_kind.class().to_own());
         python_function::PLAIN[1].set(method_class.to_own());
         error::set_class_of_kind(class_of_kind);

@@ -1,6 +1,8 @@
 //! Parameters of a native function, with names and default values as Python objects, and the arrangement of
 //! call arguments in the order of the parameters.
 
+use std::cell::RefCell;
+
 use anyfn::{Param, Signature};
 
 use crate::py::{self, Obj, Own};
@@ -20,6 +22,9 @@ pub(crate) struct Known {
     pub(crate) required: usize,
     /// True if the function processes named arguments itself.
     pub(crate) takes_names: bool,
+    /// The `inspect.Signature` that was computed last, and the number of registrations of classes at that time. It contains
+    /// the classes of native types.
+    pub(crate) shown: RefCell<Option<(usize, Own)>>,
 }
 
 impl Known {

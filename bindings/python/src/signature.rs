@@ -4,11 +4,13 @@
 //! made from a Python function, the Python code of the package provides the signature (`_signature.describe`), also
 //! only on request.
 
+use std::cell::RefCell;
+
 use anyfn::{Any, Fallback, Param, Schema, Signature, Source};
 
 use crate::params::Known;
 use crate::py::{self, Global, Obj, Own, Raised, Res};
-use crate::{lift, packed};
+use crate::{classes, lift, packed};
 
 /// Returns the name of a function's parameter at `index`, or `None` if the signature does not
 /// contain this name.
@@ -90,7 +92,14 @@ impl Known {
             },
         };
         let takes_names = signature.as_ref().is_some_and(|signature| signature.takes_names);
-        let mut known = Known { signature, names: Vec::new(), defaults: Vec::new(), required: 0, takes_names };
+        let mut known = Known {
+            signature,
+            names: Vec::new(),
+            defaults: Vec::new(),
+            required: 0,
+            takes_names,
+            shown: RefCell::default(),
+        };
         let params = known.signature.as_ref().filter(|signature| signature.named);
         for (index, param) in
             params.and_then(|signature| signature.params.as_ref()).into_iter().flatten().enumerate()
@@ -160,6 +169,20 @@ impl Known {
             },
         };
         sources.iter().enumerate().map(object).collect()
+    }
+
+    /// Returns the `inspect.Signature` that [`Known::show`] has stored, unless the class of a native type has changed
+    /// since.
+    pub(crate) fn shown(&self) -> Option<Own> {
+        let shown = self.shown.borrow();
+        let (then, shown) = shown.as_ref()?;
+        (*then == classes::registrations()).then(|| shown.obj().to_own())
+    }
+
+    /// Stores the `inspect.Signature` of the function.
+    pub(crate) fn show(&self, shown: Obj<'_>) {
+        let old = self.shown.replace(Some((classes::registrations(), shown.to_own())));
+        drop(old);
     }
 
     /// Describes the signature for the Python code of the package as

@@ -388,6 +388,54 @@ def test_inspect_signature(defaults):
     assert str(inspect.signature(inner)) == "(arg0: int, /) -> Any"
 
 
+def test_a_signature_is_computed_once(defaults):
+    assert inspect.signature(defaults) is inspect.signature(defaults)
+    assert inspect.signature(defaults) == inspect.signature(anyfn.get_global_func(anyfn._core.function_key(defaults)))
+
+
+def test_a_signature_shows_the_current_classes():
+    point_x = anyfn.get_global_func("testing.point_x")
+    index = anyfn._core.type_index("testing.Point")
+    before = anyfn._core.registered_class(index)
+    assert inspect.signature(point_x).parameters["point"].annotation is before
+
+    class Other(anyfn.Object):
+        __slots__ = ()
+
+    anyfn._core.register_class(index, Other)
+    try:
+        assert inspect.signature(point_x).parameters["point"].annotation is Other
+    finally:
+        anyfn._core.register_class(index, before)
+    assert inspect.signature(point_x).parameters["point"].annotation is before
+
+
+def test_looking_up_a_function():
+    get = anyfn.get_global_func
+    assert get is anyfn._core.get_global_func and get.__module__ == "anyfn" and get.__name__ == "get_global_func"
+    assert str(inspect.signature(get)) == "(name, allow_missing=False)"
+    assert get("testing.nop") == get(name="testing.nop", allow_missing=False) == get("testing.nop", True)
+    assert get("no.such", True) is get("no.such", allow_missing=1) is get(allow_missing=True, name="no.such") is None
+    assert get(**{"".join(["na", "me"]): "testing.nop"}) == get("testing.nop")
+    for error, call in [
+        (ValueError, lambda: get("no.such")),
+        (ValueError, lambda: get("no.such", 0)),
+        (ValueError, lambda: get("\ud800")),
+        (TypeError, lambda: get()),
+        (TypeError, lambda: get(5)),
+        (TypeError, lambda: get(b"testing.nop")),
+        (TypeError, lambda: get("testing.nop", True, 1)),
+        (TypeError, lambda: get("testing.nop", name="testing.nop")),
+        (TypeError, lambda: get("testing.nop", missing=True)),
+        (TypeError, lambda: get(allow_missing=True)),
+    ]:
+        with pytest.raises(error):
+            call()
+    source = inspect.getsource(anyfn._registry)
+    assert get.__doc__.split() == [word for word in get.__doc__.split() if word in source]
+    assert pickle.loads(pickle.dumps(get)) is get
+
+
 def test_help(defaults):
     text = pydoc.plain(pydoc.render_doc(defaults))
     # Some versions show one argument per line, and not all write `typing.`.
