@@ -7,6 +7,7 @@ FOLDER contains the libraries that ``extensions.py`` has built. Prints ``name=na
 import asyncio
 import ctypes
 import functools
+import inspect
 import json
 import os
 import subprocess
@@ -104,27 +105,36 @@ def runtime(m, folder, ours):
     return names
 
 
-def graphs(m, define, save, load):
-    """Returns a dict of functions that return trees of `NODES` objects, classes of nodes, or operations on trees."""
+def graphs(m, define, make_native, save, load):
+    """Returns a dict of functions that return trees of `NODES` objects, classes of nodes, or operations on trees.
+
+    `define` defines a class in Python and takes `frozen`; `make_native` creates a node of a type that native code defines.
+    """
     get = m.get_global_func
 
     @functools.lru_cache(None)
     def classes():
-        @define("bench.Node")
+        @define("bench.Node", frozen=True)
         class Node(m.Object):
             name: str
             value: int
             args: m.Array
 
-        @define("bench.Other")
+        @define("bench.Other", frozen=True)
         class Other(m.Object):
             name: str
 
-        return Node, Other
+        @define("bench.MutableNode", frozen=False)
+        class MutableNode(m.Object):
+            name: str
+            value: int
+            args: m.Array
+
+        return Node, Other, MutableNode
 
     @functools.lru_cache(None)
-    def graph(twin=False):
-        node = classes()[0]
+    def graph(twin=False, kind="frozen"):
+        node = make_native if kind == "native" else classes()[0 if kind == "frozen" else 2]
         level = [node(f"leaf {i}", i, []) for i in range((NODES + 1) // 2)]
         while len(level) > 1:
             level = [node(f"node {i}", i, level[2 * i : 2 * i + 2]) for i in range(len(level) // 2)]
@@ -138,6 +148,10 @@ def graphs(m, define, save, load):
         Other=lambda: classes()[1],
         graph=graph,
         graph_twin=lambda: graph(True),
+        mutable=lambda: graph(False, "mutable"),
+        mutable_twin=lambda: graph(True, "mutable"),
+        native=lambda: graph(False, "native"),
+        native_twin=lambda: graph(True, "native"),
         graph_repr=lambda: repr,
         structural_equal=lambda: m.structural_equal,
         structural_hash=lambda: m.structural_hash,
@@ -158,16 +172,11 @@ def graphs(m, define, save, load):
 def anyfn(folder):
     import anyfn
     import anyfn.testing
+    import anyfn.types
 
     get = anyfn.get_global_func
-    nop, point_x = get("testing.nop"), get("testing.point_x")
-
-    @anyfn.register_object("testing.Point", constructor="testing.make_point")
-    class Point(anyfn.Object):
-        a = property(get("testing.point_x"))
-
-        def sum(self):
-            return point_x(self)
+    nop = get("testing.nop")
+    IntPair = anyfn.types.testing.IntPair
 
     @functools.lru_cache(None)
     def python_pair():
@@ -182,13 +191,17 @@ def anyfn(folder):
         runtime(anyfn, folder, True),
         **graphs(
             anyfn,
-            functools.partial(anyfn.object, structural="tree", frozen=True),
+            functools.partial(anyfn.object, structural="tree"),
+            lambda *args: anyfn.types.testing.Node(*args),
             anyfn.save_json,
             anyfn.load_json,
         ),
         add3_by_name=lambda: get("testing.add3_i64"),
-        IntPair=lambda: Point,
-        pair=lambda: Point(1, 2),
+        IntPair=lambda: IntPair,
+        pair=lambda: IntPair(1, 2),
+        to_numpy=lambda: anyfn.Tensor.numpy,
+        signature=lambda: inspect.signature,
+        type_info=lambda: anyfn.type_info,
         PythonPair=python_pair,
         python_pair=lambda: python_pair()(1, 2),
         async_calls=lambda: async_calls(lambda loop: nop.call_async(1)),
@@ -217,13 +230,15 @@ def peer(folder):
         runtime(tvm_ffi, folder, False),
         **graphs(
             tvm_ffi,
-            functools.partial(tvm_ffi.dataclasses.py_class, structural_eq="tree", frozen=True),
+            functools.partial(tvm_ffi.dataclasses.py_class, structural_eq="tree"),
+            lambda *args: tvm_ffi.get_global_func("bench.make_node")(*args),
             tvm_ffi.serialization.to_json_graph_str,
             tvm_ffi.serialization.from_json_graph_str,
         ),
         add3_by_name=lambda: kwargs_wrapper.make_kwargs_wrapper(tvm_ffi.get_global_func("bench.add3"), ["a", "b", "c"]),
         IntPair=lambda: tvm_ffi.testing.TestIntPair,
         pair=lambda: tvm_ffi.testing.TestIntPair(1, 2),
+        to_numpy=lambda: np.from_dlpack,
         PythonPair=python_pair,
         python_pair=lambda: python_pair()(1, 2),
         async_calls=lambda: async_calls(lambda loop: loop.run_in_executor(None, nop, 1)),

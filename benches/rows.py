@@ -27,8 +27,6 @@ UNLIKE = {
     " and the two are compiled from different sources.",
     "error": "The two functions that raise the error are compiled from different sources: anyfn's is in Rust, and tvm_ffi's is in"
     " C++, which symbolises a backtrace at each error.",
-    "object": "The object of anyfn is a Rust value whose constructor, field and method are registered functions; that of tvm_ffi is"
-    " a C++ struct with reflected fields.",
     "async": "anyfn calls the function by `call_async`; tvm_ffi has none, so its call goes through the executor of the event loop.",
     "connect": "The session includes the start of its process and, with a key, a handshake; the plain socket includes neither.",
     "cipher": "The column `raw` has no cipher. The difference is the price of the key.",
@@ -247,14 +245,19 @@ SECTIONS = {
         Row("dict_set", "dictionary[50] = 1"),
         Row("tensor_from_numpy", "from_dlpack(a)"),
         Row("numpy_from_tensor", "numpy_from_dlpack(ta)"),
+        # As the documentation of each package says: `tensor.numpy()`, and `numpy.from_dlpack(tensor)`.
+        Row("tensor_to_numpy", "to_numpy(ta)", 0.5),
         Row("tensor_shape", "ta.shape"),
-        Row("object_construct", "IntPair(1, 2)", label="construct a native object", unlike="object",
-            twins="object_construct_python_defined"),
+        Row("object_construct", "IntPair(1, 2)", 0.2, label="construct a native object"),
         Row("object_construct_python_defined", "PythonPair(1, 2)", 0.2),
         Row("object_field_get_python_defined", "python_pair.a"),
-        Row("object_field_get", "pair.a", unlike="object", twins="object_field_get_python_defined"),
-        Row("object_method", "pair.sum()", unlike="object"),
-        Row("get_global_func", "get('testing.nop')"),
+        Row("object_field_set_python_defined", "python_pair.a = 3"),
+        Row("object_field_get", "pair.a"),
+        Row("object_method", "pair.sum()"),
+        Row("get_global_func", "get('testing.nop')", 0.3),
+        # The peer has no counterpart of these two.
+        Row("function_signature", "signature(echo)"),
+        Row("type_info_class", "type_info('testing.IntPair').cls"),
     ],
     # Each row runs in a fresh process that has imported NumPy, with a new copy of the library. `first` includes the first use of
     # the runtime.
@@ -281,6 +284,17 @@ SECTIONS = {
         Row("graph_walk_none", "structural_walk(graph, (Other, see))", 0.5, per=NODES),
         Row("graph_map_leaves", "structural_map(graph, (Node, rename))", 0.5, per=NODES),
         Row("graph_map_none", "structural_map(graph, (Other, rename))", 0.5, per=NODES),
+        # Trees of a type whose fields can be set, and of a type that Rust or C++ defines.
+        *(
+            Row(f"graph_{name}_{kind}", statement.format(kind), 0.5, per=NODES)
+            for kind in ("mutable", "native")
+            for name, statement in (
+                ("structural_equal", "structural_equal({0}, {0}_twin)"),
+                ("structural_hash", "structural_hash({0})"),
+                ("walk_none", "structural_walk({0}, (Other, see))"),
+                ("map_none", "structural_map({0}, (Other, rename))"),
+            )
+        ),
         # These two rows are per byte of JSON: 1 ns is 1,000 MB/s.
         Row("graph_save_json_per_byte", "save_json(graph)", 0.5, per=JSON_BYTES),
         Row("graph_load_json_per_byte", "load_json(json_text)", 0.5, per=JSON_BYTES,
