@@ -104,7 +104,6 @@ fn views() {
 }
 
 #[test]
-#[expect(clippy::reversed_empty_ranges, reason = "the step is negative")]
 fn many_elements_are_converted() {
     // More than one run of elements, the last of which is partial, from layouts of any kind.
     let tensor = numbers(3000, &[50, 60]);
