@@ -4,11 +4,12 @@
 //! must agree bit for bit.
 
 use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction,
-    kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
-    kTVMFFIStr,
+    TVMFFIAny, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIError, kTVMFFIFloat,
+    kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes, kTVMFFISmallStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 
 use crate::string::{bytes_of, pack};
@@ -71,6 +72,9 @@ fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
 
 /// C function that a type has registered to hash its objects as Map keys. It returns an int, or an
 /// error object if it failed. The 16-byte result is returned in two registers.
+///
+/// Code that was compiled with the headers of tvm-ffi 0.1.14 or older, such as that of Apache TVM 0.27, returns the bare hash
+/// instead, in the first of these registers, and a `bool` from [`NativeEqual`]. See [`of_native_hash`].
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 
@@ -110,12 +114,63 @@ fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeHash>(code) };
             // SAFETY: the hook is called with a valid value.
             let raw = unsafe { code(view.as_raw()) };
-            // SAFETY: a hook returns an owned value.
-            unsafe { crate::Any::from_raw(raw) }
+            return of_native_hash(raw, view);
         }
         Hook::Function(function) => function.call_views(core::slice::from_ref(view)).ok()?,
     };
     result.get::<i64>().ok().map(|hash| hash as u64)
+}
+
+/// True once a hook has returned a bare hash or a bare `bool`.
+static HAS_BARE_HOOKS: AtomicBool = AtomicBool::new(false);
+
+/// Returns the first register of a result of 16 bytes.
+fn first_register(raw: &TVMFFIAny) -> u64 {
+    u64::from(raw.type_index as u32) | u64::from(raw.small_str_len) << 32
+}
+
+/// Returns the hash that a native hook has returned for `view`, or `None` if the hook has failed.
+///
+/// The first register of an int or of an error is its type index. Every other content is a bare hash. For the two bare hashes
+/// that look like these type indices, the equality hook decides, whose results are never ambiguous.
+fn of_native_hash(raw: TVMFFIAny, view: &AnyView<'_>) -> Option<u64> {
+    let first = first_register(&raw);
+    let is_bare = || {
+        // SAFETY: the value is alive.
+        native_equal(view).is_some_and(|equal| is_bare_equal(&unsafe { equal(view.as_raw(), view.as_raw()) }))
+    };
+    let is_value = match first {
+        FIRST_OF_INT => !HAS_BARE_HOOKS.load(Ordering::Relaxed) || !is_bare(),
+        FIRST_OF_ERROR => !is_bare(),
+        _ => false,
+    };
+    if !is_value {
+        HAS_BARE_HOOKS.store(true, Ordering::Relaxed);
+        return Some(first);
+    }
+    // SAFETY: the hook has returned an owned value.
+    unsafe { crate::Any::from_raw(raw) }.get::<i64>().ok().map(|hash| hash as u64)
+}
+
+const FIRST_OF_INT: u64 = kTVMFFIInt as u64;
+const FIRST_OF_BOOL: u64 = kTVMFFIBool as u64;
+const FIRST_OF_ERROR: u64 = kTVMFFIError as u64;
+
+/// Returns the native equality hook of the type of a value, if the type has one.
+fn native_equal(view: &AnyView<'_>) -> Option<NativeEqual> {
+    match attribute("__any_equal__", view.type_index()).and_then(resolve)? {
+        Hook::Native(code) => {
+            // SAFETY: by the column's definition, an opaque pointer in it is a native equality hook.
+            Some(unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeEqual>(code) })
+        }
+        Hook::Function(_) => None,
+    }
+}
+
+/// Returns true if a native equality hook has returned a bare `bool`, which is the lowest byte of the first register. Its
+/// other bytes are undefined, but no `bool` is 2 or 67, the type indices of a bool and of an error.
+fn is_bare_equal(raw: &TVMFFIAny) -> bool {
+    !matches!(first_register(raw), FIRST_OF_BOOL | FIRST_OF_ERROR)
 }
 
 /// Returns true if two values are the same Map key: they have the same type and bits, they are strings or bytes of
@@ -153,6 +208,10 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeEqual>(code) };
             // SAFETY: the hook is called with valid values.
             let raw = unsafe { code(left.as_raw(), right.as_raw()) };
+            if is_bare_equal(&raw) {
+                HAS_BARE_HOOKS.store(true, Ordering::Relaxed);
+                return first_register(&raw) & 0xff != 0;
+            }
             // SAFETY: a hook returns an owned value.
             Ok(unsafe { crate::Any::from_raw(raw) })
         }

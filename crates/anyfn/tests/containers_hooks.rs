@@ -1,12 +1,13 @@
 //! Tests of container keys whose type registers hooks for equality and hash. The hooks run without the
 //! container's lock, so they may use the container itself.
 
+use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyfn_core as _;
 
-use anyfn::abi::{TVMFFIByteArray, TVMFFITypeRegisterAttr};
+use anyfn::abi::{TVMFFIAny, TVMFFIByteArray, TVMFFITypeRegisterAttr, kTVMFFIOpaquePtr};
 use anyfn::{Any, AnyView, Dict, Map, Object, PackedFunc, Ref};
 
 /// A key whose hooks treat keys with the same `id` as equal.
@@ -131,4 +132,60 @@ fn maps_use_hooks_too() {
     }
     let expected: Vec<(i64, i64)> = (0..20).map(|id| (id, if id < 10 { 101 + 2 * id } else { id })).collect();
     check(map.iter(), &expected);
+}
+
+/// A key whose hooks are C functions that return a bare hash and a bare `bool`, as code does that was compiled with old
+/// headers of tvm-ffi.
+#[derive(Object)]
+#[object(key = "test.bare_key")]
+struct BareKey {
+    id: i64,
+}
+
+/// # Safety
+/// `value` must be a key.
+unsafe fn id_of(value: *const TVMFFIAny) -> i64 {
+    // SAFETY: the caller passes a valid value.
+    let value = unsafe { *value };
+    // SAFETY: the caller passes a valid value.
+    unsafe { AnyView::from_raw(value) }.get::<Ref<BareKey>>().unwrap().id
+}
+
+unsafe extern "C" fn bare_hash(value: *const TVMFFIAny) -> i64 {
+    // SAFETY: called with a key.
+    unsafe { id_of(value) }
+}
+
+unsafe extern "C" fn bare_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> bool {
+    // SAFETY: called with a key.
+    let left = unsafe { id_of(left) };
+    // SAFETY: called with a key.
+    left == unsafe { id_of(right) }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the hooks have other types than those by which they are called")]
+fn native_hooks_may_return_bare_results() {
+    for (name, hook) in
+        [("__any_hash__", bare_hash as *mut c_void), ("__any_equal__", bare_equal as *mut c_void)]
+    {
+        let name = TVMFFIByteArray::from_slice(name.as_bytes());
+        let mut value = TVMFFIAny::NONE;
+        value.type_index = kTVMFFIOpaquePtr;
+        value.value.v_ptr = hook;
+        // SAFETY: all arguments are borrowed for the call, and the hooks are functions of the program.
+        assert_eq!(unsafe { TVMFFITypeRegisterAttr(BareKey::type_index(), &name, &raw const value) }, 0);
+    }
+    let key = |id: i64| Any::new(Ref::new(BareKey { id })).unwrap();
+    let mut map: Map = Map::new();
+    // The hashes include 1 and 67, with which other results begin: those of hooks that return an int or an error.
+    for id in (0..100).rev() {
+        map.insert(key(id), Any::new(id).unwrap()).unwrap();
+        map.insert(key(id), Any::new(-id).unwrap()).unwrap();
+    }
+    assert_eq!(map.len(), 100);
+    for id in 0..100 {
+        assert_eq!(map.get(key(id)).unwrap().unwrap().get::<i64>().unwrap(), -id);
+    }
+    assert!(map.get(key(100)).unwrap().is_none());
 }
