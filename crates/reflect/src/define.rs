@@ -11,19 +11,26 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, Error, FromArg, ObjectRef, PackedFunc, Result, String, bail};
 
-/// Getter and setter of a field.
-pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter);
+/// Getter and setter of a field, and the metadata that states its type.
+pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter, &'static str);
 
-/// Getter and setter of a field that contains an [`Any`].
-pub(crate) const VALUE: Access = (get_any, set_any);
-/// Getter and setter of a field that contains a string as an [`Any`].
-pub(crate) const TEXT: Access = (get_any, set_text);
-/// Getter of a field that contains an object reference or null, with a setter that always fails.
-pub(crate) const OBJECT: Access = (get_object, refuse);
-/// Getter and setter of a field that contains a 32-bit integer.
-pub(crate) const I32: Access = (get_i32, set_i32);
-/// Getter and setter of a field that contains a 64-bit integer.
-pub(crate) const I64: Access = (get_i64, set_i64);
+/// Access to a field that contains an [`Any`].
+pub(crate) const VALUE: Access = (get_any, set_any, ANY_SCHEMA);
+/// Access to a field that contains a string as an [`Any`].
+pub(crate) const TEXT: Access = (get_any, set_text, r#"{"type_schema":"{\"type\":\"ffi.String\"}"}"#);
+/// Access to a field that contains an object reference or null. Its setter always fails.
+pub(crate) const OBJECT: Access = (get_object, refuse, OPTIONAL_OBJECT_SCHEMA);
+/// Access to a field that contains a 32-bit integer.
+pub(crate) const I32: Access = (get_i32, set_i32, INT_SCHEMA);
+/// Access to a field that contains a 64-bit integer.
+pub(crate) const I64: Access = (get_i64, set_i64, INT_SCHEMA);
+
+/// Metadata of a field that may hold any value.
+pub(crate) const ANY_SCHEMA: &str = r#"{"type_schema":"{\"type\":\"Any\"}"}"#;
+const INT_SCHEMA: &str = r#"{"type_schema":"{\"type\":\"int\"}"}"#;
+/// Metadata of a field that holds an object or None.
+pub(crate) const OPTIONAL_OBJECT_SCHEMA: &str =
+    r#"{"type_schema":"{\"type\":\"Optional\",\"args\":[{\"type\":\"ffi.Object\"}]}"}"#;
 
 /// Type index of a type that is being registered.
 pub(crate) struct Type(pub(crate) i32);
@@ -58,14 +65,14 @@ impl Type {
         &self,
         (name, doc): (&str, &str),
         (offset, size): (usize, usize),
-        (getter, setter): Access,
+        (getter, setter, schema): Access,
         static_type: i32,
         flags: i64,
     ) -> Result<()> {
         let info = TVMFFIFieldInfo {
             name: TVMFFIByteArray::from_slice(name.as_bytes()),
             doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
-            metadata: TVMFFIByteArray::EMPTY,
+            metadata: TVMFFIByteArray::from_slice(schema.as_bytes()),
             flags,
             size: size as i64,
             alignment: size.min(align_of::<TVMFFIAny>()) as i64,

@@ -10,12 +10,13 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIOpaqueObjectCell, TVMFFITypeRegisterField,
-    kTVMFFIAny, kTVMFFIList, kTVMFFIObject, kTVMFFIOpaquePyObject,
+    kTVMFFIAny, kTVMFFIList, kTVMFFIObject, kTVMFFIOpaquePyObject, kTVMFFISEqHashKindUnsupported,
 };
 use anyfn::{Any, Error, List, Map, ObjectRef, Result};
 
 use super::children::Children;
 use super::plan::{Plan, Plans, Purpose, Shape};
+use crate::define::{OPTIONAL_OBJECT_SCHEMA, Type};
 use crate::value::same_bits;
 
 /// Content of an `ffi.VisitErrorContext`, which records where in a graph an error occurred.
@@ -70,6 +71,7 @@ pub(crate) fn register_fields() -> Result<()> {
         add_field(
             index,
             ("reverse_visit_pattern", "Objects on the path to the error, innermost first."),
+            PATTERN_SCHEMA,
             header,
             kTVMFFIList,
             get_reference,
@@ -78,9 +80,24 @@ pub(crate) fn register_fields() -> Result<()> {
     let at = header + offset_of!(Content, prev_error_context);
     // SAFETY: the getter fits the content at this offset.
     unsafe {
-        add_field(index, ("prev_error_context", "Previous error context."), at, kTVMFFIAny, get_reference)
-    }
+        add_field(
+            index,
+            ("prev_error_context", "Previous error context."),
+            OPTIONAL_OBJECT_SCHEMA,
+            at,
+            kTVMFFIAny,
+            get_reference,
+        )
+    }?;
+    Type(index).metadata("Location of an error in a graph.", size_of::<Content>(), KIND)
 }
+
+/// Structural kind of types that are not compared structurally.
+pub(crate) const KIND: i64 = kTVMFFISEqHashKindUnsupported;
+
+/// Metadata of the field `reverse_visit_pattern`.
+const PATTERN_SCHEMA: &str =
+    r#"{"type_schema":"{\"type\":\"ffi.List\",\"args\":[{\"type\":\"ffi.Object\"}]}"}"#;
 
 type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_int;
 
@@ -91,6 +108,7 @@ type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_
 pub(crate) unsafe fn add_field(
     type_index: i32,
     (name, doc): (&str, &str),
+    schema: &str,
     offset: usize,
     static_type: i32,
     getter: Getter,
@@ -99,7 +117,7 @@ pub(crate) unsafe fn add_field(
     let info = TVMFFIFieldInfo {
         name: TVMFFIByteArray::from_slice(name.as_bytes()),
         doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
-        metadata: TVMFFIByteArray::EMPTY,
+        metadata: TVMFFIByteArray::from_slice(schema.as_bytes()),
         flags: 0,
         size,
         alignment: 8,

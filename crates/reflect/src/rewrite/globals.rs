@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use anyfn::__private::{RUNTIME_TYPES, TypeEntry, entry};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
-    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObjectRValueRef,
+    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObject, kTVMFFIObjectRValueRef,
     kTVMFFIOpaquePtr, kTVMFFIStr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
 };
 use anyfn::{Any, AnyView, Args, Array, Error, ObjectRef, PackedFunc, Result, bail, register};
@@ -14,6 +14,7 @@ use anyfn::{Any, AnyView, Args, Array, Error, ObjectRef, PackedFunc, Result, bai
 use super::links::{Extra, Links};
 use super::tool::{self, Native, Tool, ToolKind};
 use super::{Order, Region, fail, map, unchanged, walk};
+use crate::define::{ANY_SCHEMA, Type};
 
 // ---- Registration of types
 
@@ -37,14 +38,21 @@ fn register_types() -> Result<()> {
         fail::add_field(
             kTVMFFIVisitInterrupt,
             ("value", "Value with which the callback ended the visit."),
+            ANY_SCHEMA,
             header,
             kTVMFFIAny,
             fail::get_any,
         )
     }?;
     fail::register_fields()?;
-    tool::type_index(ToolKind::Visitor);
-    tool::type_index(ToolKind::Mutator);
+    let value = size_of::<TVMFFIAny>();
+    Type(kTVMFFIVisitInterrupt).metadata("Result with which a callback ended a visit.", value, fail::KIND)?;
+    let visitor = Type(tool::type_index(ToolKind::Visitor));
+    visitor.metadata("Visitor of the values in a graph.", tool::HEAD_SIZE, fail::KIND)?;
+    let mutator = Type(tool::type_index(ToolKind::Mutator));
+    mutator.metadata("Mutator of the values in a graph.", tool::HEAD_SIZE, fail::KIND)?;
+    Type(kTVMFFIObject).metadata("", 0, fail::KIND)?;
+    Type(kTVMFFIBigInt).metadata("", size_of::<usize>(), fail::KIND)?;
     for index in [kTVMFFIArray, kTVMFFIList, kTVMFFIMap, kTVMFFIDict] {
         set_attribute(index, "__s_visit__", visit_children)?;
         set_attribute(index, "__s_mutate__", mutate_children)?;

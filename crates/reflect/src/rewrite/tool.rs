@@ -31,6 +31,9 @@ pub(crate) struct Table {
     pub(crate) remap_set: NativeSet,
 }
 
+/// Size of the content that every visitor and mutator has.
+pub(crate) const HEAD_SIZE: usize = size_of::<Head>();
+
 /// Beginning of the content of every visitor and mutator. The ABI defines its layout.
 #[repr(C)]
 struct Head {

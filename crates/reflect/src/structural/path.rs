@@ -180,6 +180,10 @@ fn print_path(args: Args<'_>) -> Result<Any> {
     Any::new(text)
 }
 
+/// Metadata of the field `step`.
+const STEP_SCHEMA: &str =
+    r#"{"type_schema":"{\"type\":\"Optional\",\"args\":[{\"type\":\"ffi.reflection.AccessStep\"}]}"}"#;
+
 /// Registers the fields, methods and hooks of access paths and their steps in the type table.
 pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
@@ -214,7 +218,7 @@ pub(super) fn define() -> Result<()> {
         path.field(
             ("step", "Step from the parent; None for the root."),
             (offset_of!(Path, step), 8),
-            define::OBJECT,
+            (define::OBJECT.0, define::OBJECT.1, STEP_SCHEMA),
             define::ANY,
         )
     }?;
