@@ -4,11 +4,9 @@
 use std::env;
 
 fn main() {
-    println!("cargo:rerun-if-env-changed=ANYFN_SONAME");
     println!("cargo:rerun-if-changed=build.rs");
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        let name = env::var("ANYFN_SONAME").unwrap_or_else(|_| "libanyfn.so".into());
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{name}");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libanyfn.so");
         // The symbols at the boundaries of the registration section are private to this library.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
         // Another runtime in the process may have functions of the same names, which calls of this library must not reach.

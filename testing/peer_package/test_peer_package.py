@@ -1,7 +1,7 @@
 """Tests the package ``tvm_ffi`` with our library: enumerations, dataclasses, containers, functions, errors.
 
-``./x test`` copies the installed package, replaces its ``libtvm_ffi.so`` by ``libanyfn.so`` and runs this file with the
-copy first on the path. Every check also holds with the package's own library.
+``./x test`` copies the installed package, replaces its ``libtvm_ffi.so`` by ours and runs this file with the copy first on
+the path. Every check but the first also holds with the package's own library.
 """
 
 import copy
@@ -20,7 +20,34 @@ def test_the_library_is_ours():
     with open("/proc/self/maps") as maps:
         libraries = {line.split()[-1] for line in maps if "libtvm_ffi.so" in line}
     assert len(libraries) == 1
-    assert tvm_ffi.get_global_func("anyfn.live_objects", allow_missing=True) is not None
+    assert tvm_ffi.get_global_func("anyfn.runtime")().endswith("(libtvm_ffi.so)")
+
+
+# ---- Types
+
+
+KEYS = [str(key) for key in tvm_ffi.get_global_func("ffi.GetRegisteredTypeKeys")()]
+
+
+def test_types_of_the_runtime_only_are_not_listed():
+    assert not [key for key in KEYS if key.startswith(("anyfn.", "rpc."))]
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.startswith("ffi.")])
+def test_fields_of_builtin_types_state_their_types(key):
+    info = tvm_ffi.core._lookup_or_register_type_info_from_type_key(key)
+    assert all("type_schema" in one.metadata for one in info.fields or [])
+
+
+@pytest.mark.parametrize("key", ["ffi.BigInt", "ffi.Enum", "ffi.Module", "ffi.VisitErrorContext", "ffi.VisitInterrupt"])
+def test_the_size_of_builtin_types_is_known(key):
+    assert tvm_ffi.core._lookup_or_register_type_info_from_type_key(key).total_size > 24
+
+
+def test_a_python_function_has_no_metadata():
+    tvm_ffi.register_global_func("peer_package.plain", lambda *values: values)
+    assert tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("peer_package.plain") == ""
+    assert "type_schema" in tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("ffi.ReprPrint")
 
 
 # ---- Enumerations

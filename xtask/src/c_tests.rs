@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{dist, paths};
+use crate::{compat, paths};
 
 const TESTS: &str = "bindings/c/tests";
 const INCLUDE: &str = "bindings/c/include";
@@ -94,10 +94,7 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
 /// Compiles the generated check of struct layouts with the headers of tvm-ffi included before ours. The check
 /// then covers the structs of both projects.
 pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
-    let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
-    let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
-    let package = Cmd::new(python).arg("-c").arg(code).output()?;
-    let include = format!("{}/include", package.trim());
+    let include = peer_package()?.join("include").display().to_string();
     // Our warnings do not apply to those headers.
     let flags = ["-isystem", &include, "-DANYFN_WITH_PEER_HEADERS"];
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &flags)
@@ -193,13 +190,11 @@ pub(crate) fn left_out(run: &Run, lib_dir: &Path) -> Result<()> {
 /// Runs the conformance cases for the functions of tvm-ffi's testing library, which tvm-ffi compiles from
 /// C++. The cases are compiled as a C program, which links our library under the name of tvm-ffi's library.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
-    let peer = paths::peer_python().ok_or("no apache-tvm-ffi")?;
-    let where_is = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
-    let package = PathBuf::from(Cmd::new(peer).arg("-c").arg(where_is).output()?.trim());
+    let package = peer_package()?;
     let dir = scratch("conformance-peer")?;
     let (file, program) = (dir.join("peer.c"), dir.join("peer"));
     run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-peer-c").arg(&file))?;
-    let lib_dir = dist::compat_for_tests(run)?;
+    let lib_dir = compat::for_tests(run)?;
     run.cmd(
         Cmd::new(cc())
             .words("-std=gnu11 -g -O1 -Wall -Wextra -Werror")
@@ -215,6 +210,34 @@ pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
             .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
     )?;
     run.cmd(Cmd::new(&program).env("ANYFN_PEER_LIB", package.join("lib/libtvm_ffi_testing.so")))
+}
+
+/// Compiles a C++ program that uses the C++ symbols of the library with the peer's name, with the peer's headers. Runs it
+/// with our library and with the peer's own, because all checks hold with both.
+pub(crate) fn peer_symbols(run: &Run) -> Result<()> {
+    let package = peer_package()?;
+    let (ours, program) = (compat::for_tests(run)?, scratch("peer-cpp")?.join("client"));
+    run.cmd(
+        Cmd::new(cxx())
+            .words("-std=c++17 -g -O1 -Wall -isystem")
+            .arg(package.join("include"))
+            .arg(paths::root().join("testing/peer_cpp/client.cc"))
+            .arg("-o")
+            .arg(&program)
+            .arg(ours.join(compat::NAME))
+            .words("-lpthread"),
+    )?;
+    for folder in [ours, package.join("lib")] {
+        run.cmd(Cmd::new(&program).env("LD_LIBRARY_PATH", folder))?;
+    }
+    Ok(())
+}
+
+/// Returns the folder of the peer's Python package.
+fn peer_package() -> Result<PathBuf> {
+    let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
+    let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
+    Ok(PathBuf::from(Cmd::new(python).arg("-c").arg(code).output()?.trim()))
 }
 
 fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {

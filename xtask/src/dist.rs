@@ -7,7 +7,7 @@ use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{debian, paths, portable, python};
+use crate::{compat, debian, paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -50,21 +50,18 @@ fn place(run: &Run, from: &Path, to: &Path) -> Result<()> {
     copy(run, from, to)
 }
 
-/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, and `compat/libtvm_ffi.so`: the library, linked a second time with the file
-/// name and SONAME that programs built for tvm-ffi look for.
+/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, and `compat/libtvm_ffi.so`: the library with the file name, SONAME and C++
+/// symbols that programs built for tvm-ffi look for. Without a C++ compiler for the machine, the last one is not written.
 pub(crate) fn library(run: &Run, machine: &Machine) -> Result<()> {
     build(run, machine, "anyfn-lib")?;
     let (dir, built) = (dir_of(machine, "lib")?, built(machine));
     place(run, &built.join("libanyfn.so"), &dir.join("libanyfn.so"))?;
     copy(run, &built.join("libanyfn.a"), &dir.join("libanyfn.a"))?;
-    let compat = if portable::unavailable().is_none() {
-        built.join("deps").join(COMPAT)
-    } else {
-        run.cmd(cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", COMPAT))?;
-        built.join("libanyfn.so")
-    };
-    check_soname(&compat)?;
-    place(run, &compat, &dir_of(machine, "compat")?.join(COMPAT))
+    if let Some(reason) = compat::unavailable(machine) {
+        return run.say(&format!("no {}: {reason}", compat::NAME));
+    }
+    let library = compat::for_distribution(run, machine, &built)?;
+    place(run, &library, &dir_of(machine, "compat")?.join(compat::NAME))
 }
 
 /// Writes `dist/include/anyfn/*.h`.
@@ -73,32 +70,6 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     let from = paths::root().join("bindings/c/include/anyfn");
     for entry in fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
         copy(run, &entry.path(), &dir.join(entry.file_name()))?;
-    }
-    Ok(())
-}
-
-/// Name under which programs built for tvm-ffi look for the runtime's library.
-const COMPAT: &str = "libtvm_ffi.so";
-
-/// Builds the library with the SONAME [`COMPAT`] for tests, and returns the folder that contains it. The library
-/// of the test build is linked with this SONAME and copied, then linked with its own SONAME again. The build script of
-/// `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
-pub(crate) fn compat_for_tests(run: &Run) -> Result<PathBuf> {
-    let (built, folder) = (paths::build_dir().join("libanyfn.so"), paths::scratch_dir("compat"));
-    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let linked = run
-        .cmd(cargo_cmd("build --workspace").env("ANYFN_SONAME", COMPAT))
-        .and_then(|()| check_soname(&built))
-        .and_then(|()| copy(run, &built, &folder.join(COMPAT)));
-    run.cmd(cargo_cmd("build --workspace"))?;
-    linked.map(|()| folder)
-}
-
-/// Checks that a library has the SONAME [`COMPAT`], which the build script of `anyfn-lib` or the linker has set.
-fn check_soname(library: &Path) -> Result<()> {
-    let dynamic = Cmd::new("readelf").arg("-d").arg(library).output()?;
-    if !dynamic.lines().any(|line| line.contains("(SONAME)") && line.contains(&format!("[{COMPAT}]"))) {
-        return Err(format!("{} does not have the SONAME {COMPAT}", library.display()).into());
     }
     Ok(())
 }

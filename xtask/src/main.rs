@@ -6,6 +6,7 @@
 mod board;
 mod c_tests;
 mod codegen;
+mod compat;
 mod debian;
 mod dist;
 mod examples;

@@ -421,6 +421,15 @@ mod tests {
             if is_below("testing/peer_package/") {
                 all.expect(&["the peer's python package on our library"], &file);
             }
+            if is_below("testing/peer_cpp/") {
+                all.expect(&["the peer's C++ symbols"], &file);
+            }
+            if is_below("testing/peer_tvm/") {
+                all.expect(&["apache-tvm on our library"], &file);
+            }
+            if is_below("crates/lib/cpp/") {
+                all.expect(&["the peer's C++ symbols", "apache-tvm on our library"], &file);
+            }
         }
         assert!(counts.values().all(|count| *count > 0), "{counts:?}");
     }

@@ -63,27 +63,8 @@ pub(crate) const HERE: Machine = if cfg!(target_arch = "aarch64") { AARCH64 } el
 const LIBRARIES: [(&str, &str); 6] =
     [("m", "6"), ("pthread", "0"), ("dl", "2"), ("rt", "1"), ("util", "1"), ("resolv", "2")];
 
-/// Script that links with the compiler `COMPILER` against the libraries in `FOLDER`. It links `libanyfn.so` a second time,
-/// as `libtvm_ffi.so` in the same folder, so that nothing else has to be compiled or optimised twice.
-const LINK: &str = r#"#!/bin/sh
-link() {
-  COMPILER -B'FOLDER' -L'FOLDER' "$@" -Wl,--allow-shlib-undefined
-}
-link "$@" || exit
-case " $* " in
-  *" -Wl,-soname,libanyfn.so "*) ;;
-  *) exit ;;
-esac
-for arg do
-  case $arg in
-    -Wl,-soname,libanyfn.so) arg=-Wl,-soname,libtvm_ffi.so ;;
-    */libanyfn.so) arg=${arg%/*}/libtvm_ffi.so ;;
-  esac
-  set -- "$@" "$arg"
-  shift
-done
-link "$@"
-"#;
+/// Script that links with the compiler `COMPILER` against the libraries in `FOLDER`.
+const LINK: &str = "#!/bin/sh\nexec COMPILER -B'FOLDER' -L'FOLDER' \"$@\" -Wl,--allow-shlib-undefined\n";
 
 /// Returns the Python interpreter in the environment with the package `ziglang`, if `./x dist` could install it.
 fn python() -> Option<PathBuf> {
@@ -153,7 +134,7 @@ pub(crate) fn folder(machine: &Machine) -> PathBuf {
 }
 
 /// Makes the libraries without code, and returns the path of a program that links against them.
-fn linker(run: &Run, machine: &Machine) -> Result<PathBuf> {
+pub(crate) fn linker(run: &Run, machine: &Machine) -> Result<PathBuf> {
     let folder = target_dir().join(format!("glibc-{}.{}-{}", GLIBC.0, GLIBC.1, machine.name));
     let program = folder.join("portable-cc"); // The compiler of Rust recognises a C compiler by such a name.
     if program.exists() {
@@ -234,8 +215,7 @@ fn needed(table: &str) -> Vec<(u32, u32)> {
 mod tests {
     use std::path::Path;
 
-    use super::{LINK, needed, remapped};
-    use crate::process::Cmd;
+    use super::{needed, remapped};
 
     #[test]
     fn paths_of_crates_are_the_same_from_all_folders() {
@@ -243,20 +223,6 @@ mod tests {
         // A later option has precedence, and `vendor` is in the folder of the project.
         let expected = ["/home/x=anyfn", "/home/x/vendor=crates", "/home/.cargo/registry/src/index=crates"];
         assert_eq!(options, expected.map(|map| format!("--remap-path-prefix={map}")));
-    }
-
-    #[test]
-    fn the_runtime_is_linked_under_both_names() {
-        let script = LINK.replace("COMPILER", "printf '<%s>'").replace("FOLDER", "old");
-        let link = |args: &[&str]| Cmd::new("sh").args(["-c", &script, "link"]).args(args).output().unwrap();
-        let linked = |args: &str| format!("<-Bold><-Lold>{args}<-Wl,--allow-shlib-undefined>");
-        assert_eq!(link(&["a b", "-o", "x/libother.so"]), linked("<a b><-o><x/libother.so>"));
-        let (first, second) = (
-            "<a b><-o><x/libanyfn.so><-Wl,-soname,libanyfn.so>",
-            "<a b><-o><x/libtvm_ffi.so><-Wl,-soname,libtvm_ffi.so>",
-        );
-        let both = link(&["a b", "-o", "x/libanyfn.so", "-Wl,-soname,libanyfn.so"]);
-        assert_eq!(both, linked(first) + &linked(second));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::process::Cmd;
 use crate::python_tests::{self, TestFile};
 use crate::result::Result;
 use crate::runner::{Due, Run};
-use crate::{paths, portable};
+use crate::{compat, paths, portable};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
@@ -156,24 +156,23 @@ fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests in a folder with the peer's Python package on our library: in a copy of the
-/// package, `libanyfn.so` replaces the package's own library.
-pub(crate) fn peer_package(run: &Run, tests: &str) -> Result<()> {
-    let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
+/// Runs the tests in a folder with the peer's Python package on our library: in a copy of the package of the environment of
+/// `python`, `libtvm_ffi.so` is ours. `name` is the name of the folder of the copy.
+pub(crate) fn peer_package(run: &Run, python: PathBuf, name: &str, tests: &str) -> Result<()> {
     // The package finds its library through its list of installed files, which is copied as well.
     const FIND: &str = "import importlib.metadata as m, tvm_ffi\n\
                         print(tvm_ffi.__path__[0])\n\
                         print(m.distribution('apache-tvm-ffi')._path)";
     let found = Cmd::new(&python).arg("-c").arg(FIND).output()?;
-    let copy = paths::scratch_dir("peer_package");
+    let copy = paths::scratch_dir(name);
     if copy.exists() {
         fs::remove_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
     }
     fs::create_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
     run.cmd(Cmd::new("cp").arg("-R").args(found.lines()).arg(&copy))?;
     let library = copy.join("tvm_ffi/lib/libtvm_ffi.so");
-    fs::copy(paths::build_dir().join("libanyfn.so"), &library)
-        .map_err(|e| format!("{}: {e}", library.display()))?;
+    let ours = compat::for_tests(run)?.join(compat::NAME);
+    fs::copy(ours, &library).map_err(|e| format!("{}: {e}", library.display()))?;
     run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))
 }
 

@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, debian, dist, examples, paths, planted, portable, python, python_tests, small, source,
-    system_rust, targets, tidy,
+    board, codegen, compat, debian, dist, examples, paths, planted, portable, python, python_tests, small,
+    source, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -90,6 +90,15 @@ const RELEASE_BUILD: &str =
 
 /// Folder of tests that run with the peer's Python package on our library.
 const PEER_PACKAGE: &str = "testing/peer_package";
+
+/// Folder of a C++ program that uses our library in place of the peer's.
+const PEER_CPP: &str = "testing/peer_cpp";
+
+/// Folder of tests that run with Apache TVM on our library.
+const PEER_TVM: &str = "testing/peer_tvm";
+
+/// Paths that are inputs of all tests of the library with the peer's name.
+const COMPAT: &[&str] = &["xtask/src/compat.rs", "xtask/src/python.rs", "bindings/c/include", ".x/setup"];
 
 /// Cargo arguments that build only the packages that the demonstration uses.
 const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
@@ -189,12 +198,35 @@ pub(crate) fn test() -> Vec<Step> {
         .uses(BUILD)
         .needs(python_tests::FOLDER)
         .skip_if(no_peer),
-        Step::new("the peer's python package on our library", |run| python::peer_package(run, PEER_PACKAGE))
+        Step::new("the peer's python package on our library", |run| {
+            let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
+            python::peer_package(run, python, "peer_package", PEER_PACKAGE)
+        })
+        .uses(BUILD)
+        .needs(PEER_PACKAGE)
+        .skip_if(no_peer)
+        .skip_if(compat::unavailable_here)
+        .packages(LIBRARIES)
+        .inputs(&[PEER_PACKAGE])
+        .inputs(COMPAT),
+        Step::new("the peer's C++ symbols", c_tests::peer_symbols)
             .uses(BUILD)
-            .needs(PEER_PACKAGE)
+            .needs(PEER_CPP)
             .skip_if(no_peer)
+            .skip_if(compat::unavailable_here)
             .packages(LIBRARIES)
-            .inputs(&[PEER_PACKAGE, "xtask/src/python.rs", ".x/setup"]),
+            .inputs(&[PEER_CPP, "xtask/src/c_tests.rs"])
+            .inputs(COMPAT),
+        Step::new("apache-tvm on our library", |run| {
+            python::peer_package(run, paths::tvm_python().ok_or("no apache-tvm")?, "peer_tvm", PEER_TVM)
+        })
+        .uses(BUILD)
+        .needs(PEER_TVM)
+        .skip_if(no_tvm)
+        .skip_if(compat::unavailable_here)
+        .packages(LIBRARIES)
+        .inputs(&[PEER_TVM])
+        .inputs(COMPAT),
         Step::new("conformance, c", c_tests::conformance)
             .uses(BUILD)
             .needs_member("conformance")
@@ -206,7 +238,8 @@ pub(crate) fn test() -> Vec<Step> {
             .needs_member("conformance")
             .skip_if(no_peer)
             .packages(&["anyfn-conformance", "anyfn-lib"])
-            .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/dist.rs", ".x/setup"]),
+            .skip_if(compat::unavailable_here)
+            .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/compat.rs", ".x/setup"]),
         Step::new("conformance, small library", small::conformance)
             .uses(BUILD)
             .needs_member("conformance")

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use anyfn::abi::{DLPackManagedTensorAllocator, DLTensor, TVMFFIObjectHandle, TVMFFIStreamHandle};
 use anyfn::{Error, ObjectRef, Result, bail};
 
+use crate::libraries;
 use crate::sys::per_thread;
 
 /// A device and its current stream.
@@ -102,10 +103,16 @@ static CHECK_CANCELLED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Registers a function that a frontend provides, such as `PyErr_CheckSignals`. `name` must be one
-/// of the names that this function knows.
-pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
+/// Registers a function that a frontend provides, such as `PyErr_CheckSignals`, or the table for modules of C++ classes.
+/// `name` must be one of the names that this function knows.
+///
+/// # Safety
+/// `symbol` must be NULL or what `name` denotes: a function of that type, or a table as
+/// [`crate::libraries::register_module_classes`] requires it.
+pub(crate) unsafe fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     let cell = match name {
+        // SAFETY: the caller guarantees a table.
+        b"AnyfnModuleClasses" => return unsafe { libraries::register_module_classes(symbol) },
         b"PyErr_CheckSignals" => &CHECK_SIGNALS,
         b"PyGILState_Ensure" => &ENSURE_GIL,
         b"PyGILState_Release" => &RELEASE_GIL,

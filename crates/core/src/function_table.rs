@@ -5,6 +5,8 @@
 //! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly
 //! uses no additional memory.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -14,7 +16,7 @@ use anyfn::{Any, Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::sync::{NameTable, Slot};
 use crate::sys::Mutex;
-use crate::value;
+use crate::{drop_in, value};
 
 /// Function that is registered under a name, with its documentation and metadata. The slots are empty if no function is
 /// registered.
@@ -23,6 +25,8 @@ struct FunctionEntry {
     /// Documentation as a string object; empty if the function has none. `metadata` has the same form.
     doc: Slot,
     metadata: Slot,
+    /// True if the runtime itself has registered the function.
+    is_own: AtomicBool,
 }
 
 static ENTRIES: NameTable<FunctionEntry> = NameTable::new();
@@ -43,13 +47,23 @@ pub(crate) struct Description<'a> {
     pub(crate) metadata: &'a [u8],
 }
 
-/// Registers a function under `name`. If the name is taken, replaces the function if `overrides` is true, and
-/// otherwise returns an error.
+/// Functions that the registration of a function may replace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaces {
+    None,
+    /// Functions that the runtime itself has registered.
+    Own,
+    Any,
+}
+
+/// Registers a function under `name`. If the name is taken by a function that `replaces` does not cover, returns an error.
+/// `is_own` is true if the runtime itself registers the function.
 pub(crate) fn set(
     name: &[u8],
     function: ObjectRef,
     description: Description<'_>,
-    overrides: bool,
+    replaces: Replaces,
+    is_own: bool,
 ) -> Result<()> {
     if name.is_empty() {
         bail!("ValueError", "cannot register a global function: its name is empty");
@@ -67,7 +81,12 @@ pub(crate) fn set(
     let entry = entry_of(name);
     let replaced = {
         let _writer = WRITER.lock();
-        if !overrides && entry.function.is_set() {
+        let can_replace = match replaces {
+            Replaces::None => false,
+            Replaces::Own => entry.is_own.load(Ordering::Relaxed),
+            Replaces::Any => true,
+        };
+        if !can_replace && entry.function.is_set() {
             return Err(taken(name));
         }
         // Each name takes a reserve of references (see `Slot`), and the reference count has room for 2^32.
@@ -78,6 +97,7 @@ pub(crate) fn set(
                 lossy(name)
             );
         }
+        entry.is_own.store(is_own, Ordering::Relaxed);
         [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(Some(function))]
     };
     // Releasing may run foreign code, so it happens after the lock is released.
@@ -127,7 +147,7 @@ pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
 
 /// Returns the metadata of the function that is registered under `name`. If no metadata was registered,
 /// returns the function's signature. If the function has no signature, returns a schema that only states the
-/// type `ffi.Function`.
+/// type `ffi.Function`, or an empty string if this library stands in for the peer's.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
         bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
@@ -137,6 +157,9 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
         return Any::from(text).get::<anyfn::String>();
     }
     let own = PackedFunc::try_from_object(function).ok().and_then(|function| function.signature());
+    if own.is_none() && drop_in::is_active() {
+        return Ok("".into());
+    }
     Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
 }
 
@@ -145,6 +168,7 @@ fn entry_of(name: &[u8]) -> &'static FunctionEntry {
         function: Slot::new(),
         doc: Slot::new(),
         metadata: Slot::new(),
+        is_own: AtomicBool::new(false),
     })
 }
 

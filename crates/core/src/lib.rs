@@ -19,6 +19,7 @@
 //!   modules.
 //! - `sync`: the lock-free structures under the tables; `sys`: services required from the platform, with a plain
 //!   fallback.
+//! - `drop_in`: whether the library stands in for the peer's.
 //! - `instance`: finds another copy of this implementation in the process.
 //!
 //! Everything works before any constructor has run: tables are created at their first use. Tables only grow, so the
@@ -36,6 +37,7 @@ mod bigint;
 mod c_api;
 #[cfg(feature = "construct")]
 mod construct;
+mod drop_in;
 mod dtype_text;
 mod env;
 mod extern_function;

@@ -17,6 +17,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
 use anyfn::{ObjectRef, Result};
 
+use crate::drop_in;
+
 anyfn::__private::collected! {
     /// Loaders that are linked into the program. The first one is used.
     pub static LOADERS: [&'static dyn Loader];
@@ -95,6 +97,16 @@ pub trait Loader: Sync {
     /// # Errors
     /// Returns `ValueError` if the name is empty.
     fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
+
+    /// Takes a table of functions that call modules of C++ classes, and sets functions of the loader in it.
+    ///
+    /// # Errors
+    /// Returns `RuntimeError` if the table is NULL or has another size than the loader expects.
+    ///
+    /// # Safety
+    /// `classes` must be NULL or the address of such a table, which begins with its size, stays valid for the lifetime of the
+    /// process, and is not accessed by anything else during the call.
+    unsafe fn register_module_classes(&self, classes: *mut c_void) -> Result<()>;
 
     /// Registers the address of a symbol of a library that is statically linked into the process.
     ///
@@ -186,6 +198,17 @@ pub(crate) unsafe fn lookup_from_imports(
 /// Registers a context symbol; see [`Loader::register_context_symbol`].
 pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     required()?.register_context_symbol(name, symbol)
+}
+
+/// Takes a table of functions for modules of C++ classes; see [`Loader::register_module_classes`].
+///
+/// # Safety
+/// The requirements of that method apply.
+pub(crate) unsafe fn register_module_classes(classes: *mut c_void) -> Result<()> {
+    // SAFETY: the caller guarantees the table.
+    unsafe { required()?.register_module_classes(classes) }?;
+    drop_in::activate();
+    Ok(())
 }
 
 /// Registers a symbol of a statically linked library; see [`Loader::register_system_lib_symbol`].

@@ -7,9 +7,9 @@ use alloc::format;
 
 use anyfn::{ObjectRef, Result};
 
-use crate::function_table::{self, Description};
+use crate::function_table::{self, Description, Replaces};
 use crate::sync::Start;
-use crate::{globals, startup, sys};
+use crate::{drop_in, globals, startup, sys, type_table};
 
 static START: Start = Start::new();
 
@@ -27,6 +27,12 @@ fn register_own() {
     }
     // A type that cannot be registered causes an error where it is used.
     let _ = anyfn::__private::define_types(false);
+    type_table::end_own();
+}
+
+/// Registers the functions and types of the runtime itself, if that has not happened yet.
+pub(crate) fn start() {
+    START.ensure(register_own);
 }
 
 /// Returns a new reference to the function that is registered under `name`. Takes no lock.
@@ -38,6 +44,9 @@ pub fn get(name: &[u8]) -> Option<ObjectRef> {
 
 /// Registers a function under `name`. If the name is taken, replaces the function if `overrides` is true, and
 /// otherwise returns an error.
+///
+/// If this library stands in for the peer's, a function of this runtime is also replaced without `overrides`, unless its
+/// name begins with `ffi.`: the libraries of Apache TVM register some of these names, such as `runtime.GetDeviceAttr`.
 pub(crate) fn set(
     name: &[u8],
     function: ObjectRef,
@@ -45,7 +54,13 @@ pub(crate) fn set(
     overrides: bool,
 ) -> Result<()> {
     START.ensure(register_own);
-    function_table::set(name, function, description, overrides)
+    let gives_way = || !name.starts_with(b"ffi.") && drop_in::is_active();
+    let replaces = match overrides {
+        true => Replaces::Any,
+        false if START.is_done() && gives_way() => Replaces::Own,
+        false => Replaces::None,
+    };
+    function_table::set(name, function, description, replaces, !START.is_done())
 }
 
 /// Returns the name under which a function is registered. If it has several names, returns the one whose first

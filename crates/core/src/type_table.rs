@@ -8,7 +8,7 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -209,6 +209,19 @@ pub(crate) fn index_of(key: &[u8]) -> Option<i32> {
 pub(crate) fn keys() -> Vec<&'static [u8]> {
     start();
     KEYS.iter().filter(|(_, entry)| !entry.load(Ordering::Acquire).is_null()).map(|(key, _)| key).collect()
+}
+
+/// Number of types that existed when the runtime had registered its own.
+static OWN: AtomicUsize = AtomicUsize::new(0);
+
+/// Records that the runtime has registered its own types.
+pub(crate) fn end_own() {
+    OWN.store(keys().len(), Ordering::Relaxed);
+}
+
+/// Returns the number of types at the time of [`end_own`]. They come first in [`keys`].
+pub(crate) fn own() -> usize {
+    OWN.load(Ordering::Relaxed)
 }
 
 /// Registers a type and returns its index. If a type with this key is registered already, returns

@@ -5,11 +5,12 @@ use anyfn::registry;
 use anyfn_host as _;
 
 /// Prefixes of the names of functions that every build of the library contains.
-const CORE: [&str; 17] = [
+const CORE: [&str; 18] = [
     "anyfn.DefaultFactory",
     "anyfn.Register",
     "anyfn.live_objects",
     "anyfn.missing_function",
+    "anyfn.runtime",
     "ffi.Array",
     "ffi.Bytes",
     "ffi.Container",

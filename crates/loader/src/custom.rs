@@ -8,7 +8,7 @@ use std::string::String as StdString;
 
 use anyfn::{Any, Args, Array, Bytes, Error, FromArg, IntoArgs, Module, PackedFunc, Result, String};
 
-use crate::object::{self, Implementation, OwnModule};
+use crate::object::{self, AnyModule, Implementation};
 
 /// Operation of a user-defined module, implemented by a function that the user provides. Only `get_function`
 /// is required; any other operation without a function has an empty result.
@@ -84,7 +84,7 @@ pub(crate) fn create(args: Args<'_>) -> Result<Module> {
             "its properties declare that it can be saved as bytes, but it has no `save_to_bytes`",
         ));
     }
-    Ok(OwnModule::new(Box::new(this), std::sync::Arc::default())?.into_module())
+    Ok(AnyModule::new(Box::new(this), std::sync::Arc::default())?.into_module())
 }
 
 impl Custom {
@@ -118,7 +118,7 @@ impl Implementation for Custom {
         self.property_mask
     }
 
-    fn function(&self, _module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+    fn function(&self, _module: &AnyModule, name: &str) -> Result<Option<PackedFunc>> {
         Ok(self.call::<Option<PackedFunc>>(Method::GetFunction, (name,))?.flatten())
     }
 

@@ -21,7 +21,7 @@ use crate::library::observe;
 use crate::load::{load_from_file, load_library};
 #[cfg(feature = "inspect")]
 use crate::mapped::lease;
-use crate::object::OwnModule;
+use crate::object::AnyModule;
 use crate::system::system_lib;
 #[cfg(feature = "watch")]
 use crate::watch;
@@ -99,8 +99,8 @@ pub(crate) fn register_globals() -> Result<()> {
     Ok(())
 }
 
-fn of(module: &Module) -> Result<OwnModule> {
-    OwnModule::try_from(module)
+fn of(module: &Module) -> Result<AnyModule> {
+    AnyModule::try_from(module)
 }
 
 /// Returns true if loading the file of a module now would yield the code of that module. The
@@ -138,6 +138,6 @@ fn mapped() -> Result<Array<Any>> {
     Ok(all)
 }
 
-fn kind(module: &OwnModule) -> String {
+fn kind(module: &AnyModule) -> String {
     String::from(module.kind().to_str().unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use anyfn::__private::{FunctionDef, functions};
 use anyfn::{Any, Args, Module, OpaquePtr, Result, registry};
 
 use crate::mapped::{Mapped, ledger};
-use crate::object::OwnModule;
+use crate::object::AnyModule;
 
 static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.LedgerStart" [] => start_ledger,
@@ -38,9 +38,9 @@ fn start_ledger() -> OpaquePtr {
 fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<Any>) -> Result<Any> {
     let module = if args.is_empty() { None } else { args.get::<Option<Module>>(0)? };
     let Some(module) = module else { return body(None) };
-    let own = OwnModule::try_from(&module)?;
+    let own = AnyModule::try_from(&module)?;
     #[cfg(feature = "watch")]
-    let own = OwnModule::try_from(&crate::watch::newest(&own)?)?;
+    let own = AnyModule::try_from(&crate::watch::newest(&own)?)?;
     match own.mapped() {
         Some(mapped) => body(Some(mapped)),
         None => anyfn::bail!("RuntimeError", "the module was not loaded from a library file"),

@@ -27,7 +27,8 @@
 //! and static data. A file that was rebuilt is another library and is loaded beside the old one. A file that
 //! was overwritten in place is refused.
 //!
-//! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
+//! Modules can also be objects of C++ classes of other libraries. `object::foreign` calls them if this library contains C++
+//! code, which is the case in `libtvm_ffi.so`; otherwise calling them is an error.
 
 // A build without some features does not use everything that is read from library files.
 #![cfg_attr(
@@ -78,6 +79,7 @@ use anyfn_core::loader::{Add, LOADERS, Lease, LeaseKind, Libraries, Loader};
 
 use library::{context, linked};
 use mapped::{KINDS, constructing, lease, ledger, types};
+use object::foreign;
 
 anyfn::__private::entry!(LOADERS: &dyn Loader = &LibraryLoader);
 
@@ -114,6 +116,14 @@ impl Loader for LibraryLoader {
 
     fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()> {
         context::register_context_symbol(name, symbol)
+    }
+
+    unsafe fn register_module_classes(&self, classes: *mut c_void) -> Result<()> {
+        if cfg!(not(feature = "cpp")) {
+            anyfn::bail!("RuntimeError", "modules of C++ classes need the feature `cpp`");
+        }
+        // SAFETY: the caller guarantees the table.
+        unsafe { foreign::exchange(classes, context::visit) }
     }
 
     fn register_system_lib_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()> {

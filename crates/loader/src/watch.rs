@@ -24,7 +24,7 @@ use anyfn_core::loader::{self, Mutex};
 use crate::file::{Identity, identity_of};
 use crate::library::registrations;
 use crate::load;
-use crate::object::{Implementation, OwnModule};
+use crate::object::{AnyModule, Implementation};
 
 /// Minimum age of a file that is considered complete. A younger file that cannot be loaded may be incomplete,
 /// so it is tried again at the next check, without a warning.
@@ -60,7 +60,7 @@ pub(crate) struct Watch {
 }
 
 struct WatchState {
-    module: OwnModule,
+    module: AnyModule,
     /// Number of the current build. It is 0 for the first one and increases with each newer build.
     build: usize,
     /// Identity of the file's content that was checked most recently.
@@ -75,7 +75,7 @@ struct WatchState {
 /// Result of loading the present content of the file that a module follows.
 enum Outcome {
     Same,
-    Reloaded(OwnModule),
+    Reloaded(AnyModule),
     Refused(Error),
 }
 
@@ -101,11 +101,11 @@ impl Watch {
             looking: AtomicBool::new(false),
             taken: Mutex::new(Vec::new()),
         };
-        OwnModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(OwnModule::into_module)
+        AnyModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(AnyModule::into_module)
     }
 
     /// Returns the module of the current build, and the number of the build.
-    fn current(&self) -> (OwnModule, usize) {
+    fn current(&self) -> (AnyModule, usize) {
         let state = self.state.lock();
         (state.module.clone(), state.build)
     }
@@ -222,7 +222,7 @@ impl Watch {
     }
 
     /// Returns an error if the newer build `module` lacks a function that was looked up and is still in use.
-    fn check_taken(&self, module: &OwnModule) -> Result<()> {
+    fn check_taken(&self, module: &AnyModule) -> Result<()> {
         let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
         for follower in &taken {
             if !module.implements(&follower.name, true)? {
@@ -241,8 +241,8 @@ impl Watch {
 
 /// Loads the module in the file at `path`. Returns an error if the module was not created by this
 /// runtime.
-fn load_from(path: &str) -> Result<OwnModule> {
-    OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
+fn load_from(path: &str) -> Result<AnyModule> {
+    AnyModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
 }
 
 /// Returns true if the modification time of a file is old enough for the file to be considered complete.
@@ -375,14 +375,14 @@ impl Implementation for WatchModule {
         2
     }
 
-    fn function(&self, _module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+    fn function(&self, _module: &AnyModule, name: &str) -> Result<Option<PackedFunc>> {
         self.0.poll()?;
         let (module, build) = self.0.current();
         let Some(function) = module.function(name, true)? else { return Ok(None) };
         follow(&self.0, name, build, function).map(Some)
     }
 
-    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+    fn implements(&self, _module: &AnyModule, name: &str) -> Result<bool> {
         self.0.poll()?;
         self.0.current().0.implements(name, true)
     }
@@ -420,7 +420,7 @@ impl Implementation for WatchModule {
 }
 
 /// Returns the file that a module follows, with its state, or `None` if the module follows no file.
-fn followed(module: &OwnModule) -> Option<&Arc<Watch>> {
+fn followed(module: &AnyModule) -> Option<&Arc<Watch>> {
     module.implementation_as::<WatchModule>().map(|WatchModule(watch)| watch)
 }
 
@@ -430,7 +430,7 @@ fn followed(module: &OwnModule) -> Option<&Arc<Watch>> {
 /// # Errors
 /// Returns `TypeError` if the module does not follow a file.
 fn of(module: &Module) -> Result<Arc<Watch>> {
-    let own = OwnModule::try_from(module)?;
+    let own = AnyModule::try_from(module)?;
     match followed(&own) {
         Some(watch) => Ok(watch.clone()),
         None => anyfn::bail!(
@@ -442,6 +442,6 @@ fn of(module: &Module) -> Result<Arc<Watch>> {
 }
 
 /// Returns the module of the current build, for a module that follows a file. Other modules are returned unchanged.
-pub(crate) fn newest(module: &OwnModule) -> Result<Module> {
+pub(crate) fn newest(module: &AnyModule) -> Result<Module> {
     followed(module).map_or_else(|| Ok(module.clone().into_module()), |watch| watch.newest())
 }

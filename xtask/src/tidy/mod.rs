@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::codegen;
 use crate::process::Cmd;
 use crate::result::Result;
+pub(crate) use symbols::exported;
 
 /// Returns a line for each violation of the rules for sources.
 fn in_sources(root: &Path) -> Result<Vec<String>> {

@@ -55,6 +55,11 @@ fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
     missing.chain(unlisted).collect()
 }
 
+/// Returns the names of the dynamic symbols that a library exports, without versions.
+pub(crate) fn exported(library: &std::path::Path) -> Result<BTreeSet<String>> {
+    symbols(library, "--defined-only")
+}
+
 /// Returns the names of the dynamic symbols of a library, without versions. `which` is the option of `nm`
 /// that selects defined or undefined symbols.
 fn symbols(library: &std::path::Path, which: &str) -> Result<BTreeSet<String>> {

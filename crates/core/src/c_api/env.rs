@@ -7,7 +7,7 @@ use anyfn::__private::trampoline;
 use anyfn::abi::{DLPackManagedTensorAllocator, DLTensor, TVMFFIObjectHandle, TVMFFIStreamHandle};
 
 use super::{c_string, out, reference};
-use crate::{env, libraries, tensor};
+use crate::{drop_in, env, libraries, registry, tensor};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIEnvSetStream(
@@ -82,7 +82,14 @@ pub unsafe extern "C" fn TVMFFIEnvRegisterCAPI(name: *const c_char, symbol: *mut
     trampoline(|| {
         // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvRegisterCAPI", "name", name) }?;
-        env::register_c_api(name.to_bytes(), symbol)
+        // SAFETY: the ABI requires what the name denotes.
+        unsafe { env::register_c_api(name.to_bytes(), symbol) }?;
+        // Static initialisers of C++ libraries claim types of the ABI, such as `ffi.reflection.AccessPath`, and do not
+        // describe them. If this library stands in for the peer's, it registers its own first, as the peer's does.
+        if drop_in::is_active() {
+            registry::start();
+        }
+        Ok(())
     })
 }
 

@@ -21,7 +21,7 @@ use anyfn::{
 
 #[cfg(feature = "define")]
 use crate::record;
-use crate::{extern_function, function_table, libraries, method, sentinel, type_table};
+use crate::{drop_in, extern_function, function_table, libraries, method, sentinel, type_table};
 
 static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.FunctionListGlobalNamesFunctor" [] => list_names,
@@ -36,6 +36,7 @@ static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.GetKwargsObject" [] => sentinel::kwargs,
     "ffi.GetRegisteredTypeKeys" [] => type_keys,
     "anyfn.live_objects" [] => live_objects,
+    "anyfn.runtime" [] => runtime,
 };
 
 #[cfg(feature = "named")]
@@ -88,6 +89,16 @@ fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result
     f.call_named(&args[..], &named)
 }
 
+/// Returns the name and version of this runtime, such as `anyfn 0.1.0`, followed by ` (libtvm_ffi.so)` if it stands in for the
+/// peer's library. Other runtimes have no such function, so a program can tell which one it uses.
+fn runtime() -> &'static str {
+    if drop_in::is_active() {
+        concat!("anyfn ", env!("CARGO_PKG_VERSION"), " (libtvm_ffi.so)")
+    } else {
+        concat!("anyfn ", env!("CARGO_PKG_VERSION"))
+    }
+}
+
 /// Returns, for each type, the number of live objects that this library has created. Intended for
 /// tests.
 fn live_objects() -> Map<String, i64> {
@@ -119,7 +130,12 @@ fn shape(args: Args<'_>) -> Result<Any> {
     Any::new(Shape::from(&extents[..]))
 }
 
-/// Returns the keys of all types.
+/// Returns the keys of all types. If this library stands in for the peer's, its own types that the peer does not have are left
+/// out, because the peer's tools expect to know every type.
 fn type_keys() -> Result<Vec<String>> {
-    type_table::keys().into_iter().map(|key| crate::value::string(key)?.get::<String>()).collect()
+    let own = if drop_in::is_active() { type_table::own() } else { 0 };
+    let is_hidden = |key: &[u8]| key.contains(&b'.') && !key.starts_with(b"ffi.");
+    let keys = type_table::keys().into_iter().enumerate();
+    let keys = keys.filter(|(at, key)| *at >= own || !is_hidden(key));
+    keys.map(|(_, key)| crate::value::string(key)?.get::<String>()).collect()
 }

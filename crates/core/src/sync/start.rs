@@ -32,6 +32,11 @@ impl Start {
         }
     }
 
+    /// Returns true if the step has completed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
     #[cold]
     fn run(&self, step: fn()) {
         let me = sys::thread_token();

@@ -1,20 +1,21 @@
 //! Services for the code of libraries at run time: context symbols, and lookups of functions by name.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use std::ffi::CString;
 
-use anyfn::Result;
 use anyfn::abi::{
     TVMFFIEnvModLookupFromImports, TVMFFIErrorSetRaisedFromCStr, TVMFFIErrorSetRaisedFromCStrParts,
     TVMFFIFunctionCall, TVMFFIHandleInitOnce, TVMFFIObjectHandle, TVMFFIStringFromByteArray,
 };
+use anyfn::{ObjectRef, OpaquePtr, PackedFunc, Result};
 
 use anyfn_core::loader::Mutex;
 
-use crate::object::OwnModule;
+use crate::object::AnyModule;
+use crate::object::foreign::code_of;
 
 /// Value of a context symbol: the address that the loader writes into a pointer variable of each library.
 #[derive(Clone, Copy)]
@@ -46,6 +47,15 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
     Ok(())
 }
 
+/// Returns the names and addresses of all context symbols. Of several addresses with the same name, the last one is valid.
+fn all() -> Vec<(CString, *mut c_void)> {
+    let built_in = built_in().into_iter();
+    let linked = anyfn::__private::CONTEXT_SYMBOLS.iter().map(|symbol| (symbol.name(), symbol.address()));
+    let mut all: Vec<_> = built_in.chain(linked).map(|(name, address)| (name.to_owned(), address)).collect();
+    all.extend(REGISTERED.lock().iter().map(|(name, address)| (name.clone(), address.0)));
+    all
+}
+
 /// Writes the addresses of all context symbols into the variables of a library. `find` returns the address of
 /// the library's variable with the given name, or `None` if the library has no such variable. If a name was
 /// registered twice, the address that was registered last is used.
@@ -53,11 +63,8 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
 /// # Safety
 /// `find` must return writable pointer variables of code that is not running yet.
 pub(crate) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
-    let registered = REGISTERED.lock();
-    let registered = registered.iter().map(|(name, address)| (name.as_c_str(), address.0));
-    let linked = anyfn::__private::CONTEXT_SYMBOLS.iter().map(|symbol| (symbol.name(), symbol.address()));
-    for (name, address) in built_in().into_iter().chain(linked).chain(registered) {
-        if let Some(variable) = find(name) {
+    for (name, address) in all() {
+        if let Some(variable) = find(&name) {
             // SAFETY: the caller guarantees a pointer variable.
             unsafe { variable.cast::<*mut c_void>().write(address) };
         }
@@ -95,23 +102,39 @@ pub(crate) unsafe fn lookup_from_imports(
         );
     }
     // SAFETY: the caller guarantees a context that the loader has written.
-    let Some(module) = (unsafe { OwnModule::from_context(library_ctx) }) else {
+    let Some(module) = (unsafe { AnyModule::from_context(library_ctx) }) else {
         anyfn::bail!(
             "RuntimeError",
             "cannot look up function {name}: the library was loaded by another runtime"
         );
     };
-    let lookups = &module.lookups().0;
-    if let Some(known) = lookups.lock().get(name) {
-        return Ok(known.as_object().as_handle());
-    }
-    // Not under the lock, because the lookup can run code of other modules.
-    let Some(found) = module.imported_function(name)? else {
-        anyfn::bail!("RuntimeError", "Cannot find function {name} in the imported modules or global registry.");
+    module.looked_up(name, || {
+        module.imported_function(name)?.ok_or_else(|| {
+            anyfn::error!(
+                "RuntimeError",
+                "Cannot find function {name} in the imported modules or global registry."
+            )
+        })
+    })
+}
+
+/// Calls the function `callback` with the name and the address of each context symbol.
+///
+/// # Safety
+/// `callback` must be NULL or the handle of a live object.
+pub(crate) unsafe extern "C" fn visit(callback: TVMFFIObjectHandle) -> c_int {
+    // SAFETY: the caller guarantees the handle.
+    let callback = unsafe { ObjectRef::from_borrowed_or_null(callback) };
+    let visit = || {
+        let Some(Ok(callback)) = callback.map(PackedFunc::try_from_object) else {
+            anyfn::bail!("TypeError", "the callback for context symbols is not a function");
+        };
+        for (name, address) in all() {
+            // SAFETY: whoever registered the address vouches for it.
+            let address = unsafe { OpaquePtr::from_ptr(address) };
+            callback.call((&*name.to_string_lossy(), address))?;
+        }
+        Ok(())
     };
-    // Another thread may have been first; a function that is not kept is released after the lock.
-    let spare = found.clone();
-    let handle = lookups.lock().get_or_insert(name.to_owned(), found).as_object().as_handle();
-    drop(spare);
-    Ok(handle)
+    code_of(visit())
 }

@@ -12,7 +12,7 @@ use anyfn::{Error, ObjectRef, PackedFunc, Result};
 
 use crate::compiled::Guard;
 use crate::mapped::ledger;
-use crate::object::OwnModule;
+use crate::object::AnyModule;
 
 /// Memory layout of the function object for a library function. The ABI fixes all fields before `symbol`.
 #[repr(C)]
@@ -25,7 +25,7 @@ struct LibraryFunction {
     /// Additional argument checks, used only for code that the compiler of Apache TVM has generated.
     guard: Guard,
     /// Module that the function object keeps alive. It is dropped together with the object's content.
-    module: Option<OwnModule>,
+    module: Option<AnyModule>,
 }
 
 static EXT: AnyfnFunctionExt =
@@ -38,7 +38,7 @@ static EXT: AnyfnFunctionExt =
 /// `symbol` and `metadata` must follow the calling convention of library functions and be code of `module`. If the
 /// peer's compiler has generated the code, `compiled` must be the alignment in bytes that the code requires.
 pub(crate) unsafe fn make(
-    module: &OwnModule,
+    module: &AnyModule,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
     compiled: Option<usize>,

@@ -27,7 +27,7 @@ use anyfn::{Any, Error, Map, PackedFunc, Result, String};
 use crate::file::identity_of;
 use crate::mapped::{Mapped, lease, ledger};
 use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
-use crate::object::{Implementation, OwnModule};
+use crate::object::{AnyModule, Implementation};
 
 /// Origin of the code of a library module: a loaded file, or a library that is linked into the process.
 #[derive(Clone)]
@@ -143,13 +143,13 @@ impl LibraryModule {
     ///
     /// # Safety
     /// `code` must follow the library convention, and none of it may run at the same time.
-    pub(crate) unsafe fn create(code: Code) -> Result<OwnModule> {
+    pub(crate) unsafe fn create(code: Code) -> Result<AnyModule> {
         let lookups = match &code {
             Code::File(mapped) => mapped.lookups.clone(),
             Code::System(_) => Arc::default(),
         };
         let slots = code.clone();
-        let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
+        let module = AnyModule::new(Box::new(LibraryModule(code)), lookups)?;
         // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
         unsafe { context::fill(|name| slots.data(name)) };
         slots.check_slots()?;
@@ -177,7 +177,7 @@ impl Implementation for LibraryModule {
         3
     }
 
-    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+    fn function(&self, module: &AnyModule, name: &str) -> Result<Option<PackedFunc>> {
         let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
         let metadata = self.0.function_of(METADATA, name);
         // SAFETY: both are functions of the library convention in this module's code.
@@ -186,7 +186,7 @@ impl Implementation for LibraryModule {
         Ok(Some(function))
     }
 
-    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+    fn implements(&self, _module: &AnyModule, name: &str) -> Result<bool> {
         Ok(self.0.function_of(FUNCTION, name).is_some())
     }
 

@@ -15,7 +15,7 @@ use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 
 use crate::mapped::types::Recorded;
 use crate::mapped::{Address, Mapped, Registered, lease, types};
-use crate::object::OwnModule;
+use crate::object::AnyModule;
 
 /// Registers the functions and types that `#[register]` and `#[derive(Object)]` have collected in a library.
 ///
@@ -153,7 +153,7 @@ thread_local! {
 
 /// Runs `load`, which loads a newer build of the module `older`. The global functions of the newer build may replace
 /// those of the older one.
-pub(crate) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
+pub(crate) fn taking_over<T>(older: &AnyModule, load: impl FnOnce() -> T) -> T {
     struct Reset(Option<Weak<Mapped>>);
     impl Drop for Reset {
         fn drop(&mut self) {

@@ -12,7 +12,7 @@ use std::string::String as StdString;
 use anyfn::{Array, Bytes, Error, Module, PackedFunc, Result, String, registry};
 use anyfn_core::loader::Mutex;
 
-use crate::object::{self, Implementation, OwnModule};
+use crate::object::{self, AnyModule, Implementation};
 
 struct Deferred {
     kind: CString,
@@ -27,7 +27,7 @@ pub(super) fn loader_of(kind: &str) -> StdString {
 }
 
 /// Creates a module that is loaded from `bytes` at its first use.
-pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
+pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<AnyModule> {
     let Ok(kind) = CString::new(kind) else {
         anyfn::bail!(
             "RuntimeError",
@@ -36,25 +36,25 @@ pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
         );
     };
     let this = Deferred { kind, bytes: Bytes::from(bytes), loaded: Mutex::new(None) };
-    OwnModule::new(Box::new(this), std::sync::Arc::default())
+    AnyModule::new(Box::new(this), std::sync::Arc::default())
 }
 
 impl Deferred {
     /// Returns the loaded module. The first call creates it from the bytes with the loader of its kind.
     /// Returns `None` if the kind has no loader yet. `owner` must be the module object of `self`.
-    fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
+    fn loaded(&self, owner: &AnyModule) -> Result<Option<AnyModule>> {
         let known = self.loaded.lock().clone();
         if let Some(known) = known {
-            return OwnModule::try_from(&known).map(Some);
+            return AnyModule::try_from(&known).map(Some);
         }
         let Some(loader) = registry::find(&loader_of(self.kind_text())) else { return Ok(None) };
         // Not under the lock, because a loader may run any code.
         let module = loader.call((self.bytes.clone(),))?.get::<Module>()?;
-        let own = OwnModule::try_from(&module)?;
+        let own = AnyModule::try_from(&module)?;
         own.import_all(&owner.imports())?;
         // If two threads get here at the same time, the module of the first one stays.
         let first = self.loaded.lock().get_or_insert(module).clone();
-        OwnModule::try_from(&first).map(Some)
+        AnyModule::try_from(&first).map(Some)
     }
 
     fn kind_text(&self) -> &str {
@@ -71,11 +71,11 @@ impl Implementation for Deferred {
         object::SAVED | object::RUNS
     }
 
-    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+    fn function(&self, module: &AnyModule, name: &str) -> Result<Option<PackedFunc>> {
         self.loaded(module)?.map_or(Ok(None), |loaded| loaded.function(name, false))
     }
 
-    fn missing(&self, module: &OwnModule) -> Result<Option<Error>> {
+    fn missing(&self, module: &AnyModule) -> Result<Option<Error>> {
         let kind = self.kind_text();
         let loader = loader_of(kind);
         Ok(self.loaded(module)?.is_none().then(|| {
@@ -89,7 +89,7 @@ impl Implementation for Deferred {
 
     fn function_names(&self) -> Result<Vec<StdString>> {
         match &*self.loaded.lock() {
-            Some(loaded) => OwnModule::try_from(loaded)?.function_names(false),
+            Some(loaded) => AnyModule::try_from(loaded)?.function_names(false),
             None => Ok(Vec::new()),
         }
     }
@@ -101,7 +101,7 @@ impl Implementation for Deferred {
     fn inspect_source(&self, format: &str) -> Result<String> {
         let loaded = self.loaded.lock().clone();
         loaded
-            .map_or_else(|| Ok(String::from("")), |loaded| OwnModule::try_from(&loaded)?.inspect_source(format))
+            .map_or_else(|| Ok(String::from("")), |loaded| AnyModule::try_from(&loaded)?.inspect_source(format))
     }
 
     fn write_formats(&self) -> Result<Array<String>> {

@@ -28,7 +28,7 @@ use crate::library::{Code, LibraryModule, entry};
 use crate::mapped::{Mapped, constructing, lease, types};
 use crate::message::CHECKS;
 use crate::names::IMPORT_TREE;
-use crate::object::OwnModule;
+use crate::object::AnyModule;
 
 /// Loads a file with the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
@@ -400,7 +400,7 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
         return Ok(root);
     }
     let library = match module {
-        Some(module) => OwnModule::try_from(&module)?,
+        Some(module) => AnyModule::try_from(&module)?,
         // SAFETY: the caller that requests the library vouches that it follows the convention; nothing calls it yet.
         None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
@@ -429,7 +429,7 @@ fn in_file(error: &Error, path: &Path) -> Error {
 /// If `import_tree` is not `None`, it must be the address of the library's import tree. `size` must be its size in
 /// bytes, if that is known.
 pub(crate) unsafe fn with_imports(
-    library: &OwnModule,
+    library: &AnyModule,
     import_tree: Option<NonNull<c_void>>,
     size: Option<u64>,
 ) -> Result<Module> {
@@ -454,7 +454,7 @@ pub(crate) unsafe fn with_imports(
 
 /// Creates the modules of an import tree and sets their imports. Returns the first module, which is the
 /// library or a module that may import it.
-fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
+fn build(tree: &Tree<'_>, library: &AnyModule) -> Result<Module> {
     let make = |entry: &ModuleEntry<'_>| match entry {
         ModuleEntry::Library => Ok(library.clone().into_module()),
         ModuleEntry::Other { kind, bytes } => load_bytes(kind, bytes),
@@ -463,7 +463,7 @@ fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     library.clear_imports()?;
     for row in tree.edges.chunk_by(|one, other| one.0 == other.0) {
         let imported: Vec<Module> = row.iter().map(|(_, to)| modules[*to].clone()).collect();
-        OwnModule::try_from(&modules[row[0].0])?.import_all(&imported)?;
+        AnyModule::try_from(&modules[row[0].0])?.import_all(&imported)?;
     }
     Ok(modules[0].clone())
 }

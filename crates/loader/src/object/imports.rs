@@ -10,9 +10,10 @@ use anyfn::{Array, Module, Result};
 /// imports of several modules. The shared lock is fast enough, because imports seldom change.
 static LOCK: RwLock<()> = RwLock::new(());
 
-/// Imports of a module, represented in memory by the address of an Array object.
+/// Imports of a module, represented in memory by the address of an Array object. NULL, which C++ code may leave there,
+/// stands for no imports.
 #[repr(transparent)]
-pub(crate) struct Imports(UnsafeCell<Array<Module>>);
+pub(crate) struct Imports(UnsafeCell<Option<Array<Module>>>);
 
 const _: () = assert!(size_of::<Imports>() == size_of::<usize>());
 
@@ -21,7 +22,7 @@ unsafe impl Sync for Imports {}
 
 impl Imports {
     pub(crate) fn new() -> Imports {
-        Imports(UnsafeCell::new(Array::new()))
+        Imports(UnsafeCell::new(Some(Array::new())))
     }
 
     /// Returns the imported modules.
@@ -31,13 +32,18 @@ impl Imports {
         unsafe { self.to_vec_unlocked() }
     }
 
+    /// Returns the imported modules as an Array, which does not change with the imports.
+    pub(super) fn to_array(&self) -> Result<Array<Module>> {
+        Array::try_from_iter(self.to_vec())
+    }
+
     /// Returns the imported modules without taking the lock.
     ///
     /// # Safety
     /// The caller must hold [`LOCK`].
     unsafe fn to_vec_unlocked(&self) -> Vec<Module> {
         // SAFETY: the caller holds the lock, so the Array is not replaced.
-        unsafe { &*self.0.get() }.iter().collect()
+        unsafe { &*self.0.get() }.iter().flat_map(Array::iter).collect()
     }
 
     /// Changes the imports by calling `change` with the current ones, while the lock is held. `change` also receives a
@@ -54,7 +60,7 @@ impl Imports {
         change(&mut modules, &read)?;
         let new = Array::try_from_iter(modules.iter().cloned())?;
         // SAFETY: the lock is held for writing, so nothing else reads the Array.
-        let old = core::mem::replace(unsafe { &mut *self.0.get() }, new);
+        let old = unsafe { &mut *self.0.get() }.replace(new);
         drop(guard);
         drop(old);
         Ok(())

@@ -1,6 +1,8 @@
 //! The module object: its memory layout, which C++ clients know, and its operations, which Rust code implements.
 
+pub(crate) mod foreign;
 mod imports;
+mod lookups;
 mod vtable;
 
 use core::ffi::{CStr, c_int, c_void};
@@ -19,7 +21,9 @@ use anyfn::abi::{
 use anyfn::{Any, Array, Bytes, Error, Map, Module, ObjectRef, PackedFunc, Result, String};
 
 use crate::mapped::{Lookups, Mapped, ledger};
+use foreign::Foreign;
 use imports::Imports;
+use lookups::StoredLookups;
 
 /// Property bit: the module can be saved as bytes.
 pub(crate) const SAVED: i32 = 1;
@@ -38,10 +42,10 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
     fn property_mask(&self) -> i32;
 
     /// Returns this module's function called `name`. The imports of the module are not searched.
-    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>>;
+    fn function(&self, module: &AnyModule, name: &str) -> Result<Option<PackedFunc>>;
 
     /// Returns true if this module has a function called `name`. The imports of the module are not searched.
-    fn implements(&self, module: &OwnModule, name: &str) -> Result<bool> {
+    fn implements(&self, module: &AnyModule, name: &str) -> Result<bool> {
         Ok(self.function(module, name)?.is_some())
     }
 
@@ -53,7 +57,7 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
 
     /// Returns an error that states why the functions of this module are not known, or `None` if they are known. While
     /// they are not known, the module may have a function of any name.
-    fn missing(&self, _module: &OwnModule) -> Result<Option<Error>> {
+    fn missing(&self, _module: &AnyModule) -> Result<Option<Error>> {
         Ok(None)
     }
 
@@ -128,16 +132,21 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
     fn released(&self, _context: *const c_void) {}
 }
 
-/// Memory layout of a module object. A module handle is the address of `header`. The ABI fixes all fields
-/// before `state`.
+/// Memory layout of every module object, also those of C++ classes. A module handle is the address of `header`.
 #[repr(C)]
-pub(crate) struct ModuleBox {
+struct ModuleHead {
     vptr: *const c_void,
     header: TVMFFIObject,
     imports: Imports,
-    /// Field in which other runtimes cache functions that were looked up. This runtime uses `ModuleContent::lookups`
-    /// instead. This is possible because no client reads the field.
-    lookup_cache: *mut c_void,
+    /// Functions that the code of a foreign module has looked up. For its own modules, this runtime uses
+    /// `ModuleContent::lookups` instead. This is possible because no client reads the field.
+    lookups: StoredLookups,
+}
+
+/// Memory layout of the module objects that this runtime creates.
+#[repr(C)]
+pub(crate) struct ModuleBox {
+    head: ModuleHead,
     state: ModuleContent,
 }
 
@@ -146,10 +155,10 @@ struct ModuleContent {
     lookups: Arc<Lookups>,
 }
 
-const HEADER_OFFSET: usize = offset_of!(ModuleBox, header);
-const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleBox, imports) == 32);
+const HEADER_OFFSET: usize = offset_of!(ModuleHead, header);
+const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleHead, imports) == 32);
 const POINTER: usize = size_of::<*mut c_void>();
-const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 32 + POINTER);
+const _: () = assert!(offset_of!(ModuleHead, lookups) == 32 + POINTER);
 const _: () = assert!(offset_of!(ModuleBox, state) == 32 + 2 * POINTER);
 
 impl ModuleBox {
@@ -165,7 +174,7 @@ impl ModuleBox {
             // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
             let state = unsafe { &raw mut (*this).state };
             // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
-            let imports = unsafe { &raw mut (*this).imports };
+            let imports = unsafe { &raw mut (*this).head.imports };
             // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
             let implementation = unsafe { &(*state).implementation };
             implementation.released(this.cast_const().cast());
@@ -185,24 +194,26 @@ impl ModuleBox {
     }
 }
 
-/// A module that was created by this runtime. All other modules are instances of C++ classes that
-/// other libraries define.
+/// A module whose operations this runtime can call: a module that it has created, or an instance of a C++ class that another
+/// library defines. Those of C++ classes can be called only if this library contains C++ code; see [`foreign`].
 #[derive(Clone)]
-pub(crate) struct OwnModule(Module);
+pub(crate) struct AnyModule(Module);
 
-impl OwnModule {
+impl AnyModule {
     /// Creates a module. `lookups` holds the functions that the code of the module looks up.
-    pub(crate) fn new(implementation: Box<dyn Implementation>, lookups: Arc<Lookups>) -> Result<OwnModule> {
+    pub(crate) fn new(implementation: Box<dyn Implementation>, lookups: Arc<Lookups>) -> Result<AnyModule> {
         let raw = Box::into_raw(Box::new(ModuleBox {
-            vptr: vtable::address(),
-            header: TVMFFIObject {
-                combined_ref_count: 0x1_0000_0001,
-                type_index: kTVMFFIModule,
-                flags: 0,
-                deleter: Some(ModuleBox::delete),
+            head: ModuleHead {
+                vptr: vtable::address(),
+                header: TVMFFIObject {
+                    combined_ref_count: 0x1_0000_0001,
+                    type_index: kTVMFFIModule,
+                    flags: 0,
+                    deleter: Some(ModuleBox::delete),
+                },
+                imports: Imports::new(),
+                lookups: StoredLookups::new(),
             },
-            imports: Imports::new(),
-            lookup_cache: core::ptr::null_mut(),
             state: ModuleContent { implementation, lookups },
         }));
         let handle = raw.wrapping_byte_add(HEADER_OFFSET).cast();
@@ -210,40 +221,56 @@ impl OwnModule {
         // SAFETY: the object is new and has one reference, which passes to the result.
         let object = unsafe { ObjectRef::from_owned_or_null(handle) };
         match object.map(Module::try_from_object) {
-            Some(Ok(module)) => Ok(OwnModule(module)),
+            Some(Ok(module)) => Ok(AnyModule(module)),
             _ => anyfn::bail!("InternalError", "the type ffi.Module is not registered"),
         }
     }
 
-    /// Converts a module to an [`OwnModule`]. Returns an error if the module was not created by this runtime.
-    pub(crate) fn try_from(module: &Module) -> Result<OwnModule> {
-        let this = ModuleBox::of_handle(module.as_object().as_handle()).cast::<*const c_void>();
-        // SAFETY: a pointer to its table of functions precedes the header of every module.
-        let vptr = unsafe { *this };
-        if core::ptr::eq(vptr, vtable::address()) {
-            return Ok(OwnModule(module.clone()));
+    /// Converts a module to an [`AnyModule`]. Returns an error if this library cannot call the operations of the module.
+    pub(crate) fn try_from(module: &Module) -> Result<AnyModule> {
+        let this = AnyModule(module.clone());
+        if this.is_own() || this.as_foreign().is_some() {
+            return Ok(this);
         }
         anyfn::bail!(
             "RuntimeError",
-            "the module was made by another library's C++ class; calling such modules is not supported yet"
+            "the module was made by a C++ class of another library; only libtvm_ffi.so of anyfn (dist/compat) can call such \
+             modules"
         )
     }
 
-    /// Returns the module with the given context, which the loader has passed to the code of the module. Returns `None`
-    /// if this runtime has not created the module, or if `context` is NULL.
+    /// Returns the module with the given context, which was passed to the code of the module. Returns `None` if `context` is
+    /// NULL, or belongs to a module whose operations this library cannot call.
     ///
     /// # Safety
     /// `context` must be NULL or the context of a live module.
-    pub(crate) unsafe fn from_context(context: *const c_void) -> Option<OwnModule> {
-        let this = NonNull::new(context.cast_mut().cast::<ModuleBox>())?;
+    pub(crate) unsafe fn from_context(context: *const c_void) -> Option<AnyModule> {
+        let this = NonNull::new(context.cast_mut().cast::<ModuleHead>())?;
         // SAFETY: the caller guarantees a module, which begins with the pointer.
-        if !core::ptr::eq(unsafe { (*this.as_ptr()).vptr }, vtable::address()) {
+        if !vtable::is_own(unsafe { (*this.as_ptr()).vptr }) && foreign::runtime_module().is_none() {
             return None;
         }
         let handle = this.as_ptr().wrapping_byte_add(HEADER_OFFSET).cast();
-        // SAFETY: the module is live and of this runtime, so its header is valid.
+        // SAFETY: the module is live and one that this library can call, so its header is valid.
         let object = unsafe { ObjectRef::from_borrowed_or_null(handle) }?;
-        Module::try_from_object(object).ok().map(OwnModule)
+        Module::try_from_object(object).ok().map(AnyModule)
+    }
+
+    /// Returns true if this runtime has created the module.
+    fn is_own(&self) -> bool {
+        let this = self.context().cast::<*const c_void>();
+        // SAFETY: a pointer to its table of functions precedes the header of every module.
+        vtable::is_own(unsafe { *this })
+    }
+
+    /// Returns the module as one of a C++ class, or `None` if this runtime has created the module or if this library cannot
+    /// call modules of C++ classes.
+    fn as_foreign(&self) -> Option<&Foreign> {
+        if self.is_own() {
+            return None;
+        }
+        // SAFETY: the module is of a C++ class, and `self` keeps it alive.
+        unsafe { Foreign::at(self.context()) }
     }
 
     /// Returns the address that the loader passes to the code of the module as the module's context. This is
@@ -252,23 +279,45 @@ impl OwnModule {
         ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
     }
 
-    fn state(&self) -> &ModuleContent {
-        // SAFETY: the handle belongs to a module that `new` has created, and `self` keeps it alive.
-        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state }
+    /// Returns the content of the module if this runtime has created it.
+    fn state(&self) -> Option<&ModuleContent> {
+        // SAFETY: if the module is own, `new` has created it, and `self` keeps it alive.
+        self.is_own().then(|| unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state })
     }
 
-    fn own_imports(&self) -> &Imports {
-        // SAFETY: the handle belongs to a module that `new` has created, and `self` keeps it alive.
-        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).imports }
+    fn head(&self) -> &ModuleHead {
+        // SAFETY: every module begins like this, and `self` keeps it alive. Its fields are only changed under their locks,
+        // and the reference count by atomic operations.
+        unsafe { &*self.context().cast::<ModuleHead>().cast_const() }
     }
 
     fn implementation(&self) -> &dyn Implementation {
-        &*self.state().implementation
+        match (self.state(), self.as_foreign()) {
+            (Some(own), _) => &*own.implementation,
+            (None, Some(foreign)) => foreign,
+            (None, None) => unreachable!("`try_from` and `from_context` accept no such module"),
+        }
     }
 
-    /// Returns the functions that this module's code has looked up.
-    pub(crate) fn lookups(&self) -> &Lookups {
-        &self.state().lookups
+    /// Returns the handle of the function called `name`, which lives as long as the static data of the module's code. The
+    /// first call with a name calls `find` to find the function.
+    pub(crate) fn looked_up(
+        &self,
+        name: &str,
+        find: impl FnOnce() -> Result<PackedFunc>,
+    ) -> Result<TVMFFIObjectHandle> {
+        let Some(own) = self.state() else { return self.head().lookups.get_or_find(name, find) };
+        let lookups = &own.lookups.0;
+        if let Some(known) = lookups.lock().get(name) {
+            return Ok(known.as_object().as_handle());
+        }
+        // Not under the lock, because the lookup can run code of other modules.
+        let found = find()?;
+        // Another thread may have been first; a function that is not kept is released after the lock.
+        let spare = found.clone();
+        let handle = lookups.lock().get_or_insert(name.to_owned(), found).as_object().as_handle();
+        drop(spare);
+        Ok(handle)
     }
 
     /// Converts this module to a [`Module`], the type for modules of any origin.
@@ -298,11 +347,11 @@ impl OwnModule {
     }
 
     /// Calls `find` with this module and returns the result if there is one. Otherwise, if `query_imports` is
-    /// true, searches the imports with [`OwnModule::search_imports`].
+    /// true, searches the imports with [`AnyModule::search_imports`].
     fn search<T>(
         &self,
         query_imports: bool,
-        mut find: impl FnMut(&OwnModule) -> Result<Option<T>>,
+        mut find: impl FnMut(&AnyModule) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         if let Some(found) = find(self)? {
             return Ok(Some(found));
@@ -313,7 +362,7 @@ impl OwnModule {
     /// Calls `find` with each module that this one imports directly or indirectly, in depth-first
     /// order, until `find` returns a result. Returns that result, or `None` if `find` has returned
     /// none.
-    fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
+    fn search_imports<T>(&self, mut find: impl FnMut(&AnyModule) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut seen = SortedMap::new();
         let mut open: Vec<Module> = self.imports();
         open.reverse();
@@ -321,7 +370,7 @@ impl OwnModule {
             if seen.insert(next.as_object().as_handle(), ()).is_some() {
                 continue;
             }
-            let next = OwnModule::try_from(&next)?;
+            let next = AnyModule::try_from(&next)?;
             if let Some(found) = find(&next)? {
                 return Ok(Some(found));
             }
@@ -450,7 +499,7 @@ impl OwnModule {
 
     /// Returns the modules that this one imports directly.
     pub(crate) fn imports(&self) -> Vec<Module> {
-        self.own_imports().to_vec()
+        self.head().imports.to_vec()
     }
 
     /// Adds a module to the imports of this module. Returns an error if this would create a cycle.
@@ -458,10 +507,20 @@ impl OwnModule {
         self.import_all(core::slice::from_ref(other))
     }
 
-    /// Adds several modules to the imports of this module. If one of them would create a cycle, none is added.
+    /// Adds several modules to the imports of this module. If one of them would create a cycle, it is not added. Of a module
+    /// that this runtime has created, none is added then.
     pub(crate) fn import_all(&self, others: &[Module]) -> Result<()> {
-        let own = others.iter().map(OwnModule::try_from).collect::<Result<Vec<_>>>()?;
-        self.own_imports().change(|imports, read| {
+        match self.as_foreign() {
+            Some(foreign) => others.iter().try_for_each(|other| foreign.import(other)),
+            None => self.add_imports(others),
+        }
+    }
+
+    /// Adds several modules to the imports, whatever the class of this module does. If one of them would create a cycle, none
+    /// is added.
+    pub(crate) fn add_imports(&self, others: &[Module]) -> Result<()> {
+        let own = others.iter().map(AnyModule::try_from).collect::<Result<Vec<_>>>()?;
+        self.head().imports.change(|imports, read| {
             if reaches(own, self, read) {
                 anyfn::bail!("RuntimeError", "Cyclic dependency detected during import");
             }
@@ -472,7 +531,12 @@ impl OwnModule {
 
     /// Removes all imports of this module.
     pub(crate) fn clear_imports(&self) -> Result<()> {
-        self.own_imports().change(|imports, _read| {
+        self.as_foreign().map_or_else(|| self.remove_imports(), Foreign::clear_imports)
+    }
+
+    /// Removes all imports, whatever the class of this module does.
+    pub(crate) fn remove_imports(&self) -> Result<()> {
+        self.head().imports.change(|imports, _read| {
             imports.clear();
             Ok(())
         })
@@ -522,7 +586,7 @@ impl OwnModule {
 }
 
 /// Returns true if `target` is among the modules `from` or their direct or indirect imports.
-fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
+fn reaches(from: Vec<AnyModule>, target: &AnyModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
     let mut seen = SortedMap::new();
     let mut open = from;
     while let Some(next) = open.pop() {
@@ -530,8 +594,8 @@ fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> 
             return true;
         }
         if seen.insert(next.as_object().as_handle(), ()).is_none() {
-            let imports = read(next.own_imports());
-            open.extend(imports.iter().filter_map(|module| OwnModule::try_from(module).ok()));
+            let imports = read(&next.head().imports);
+            open.extend(imports.iter().filter_map(|module| AnyModule::try_from(module).ok()));
         }
     }
     false

@@ -12,11 +12,20 @@ use core::ffi::{c_char, c_int, c_void};
 use anyfn::abi::TVMFFIAny;
 use anyfn::{Any, AnyView, Error, Module, Result};
 
-use super::OwnModule;
+use super::{AnyModule, foreign};
 
-/// Returns the address of the table of functions. The pointer before the header of a module has
-/// this value if this runtime has created the module.
-pub(crate) fn address() -> *const c_void {
+/// Returns the address of the table of functions for new modules of this runtime. If this library contains C++ code, that is
+/// the table of a C++ class, whose functions throw exceptions.
+pub(super) fn address() -> *const c_void {
+    foreign::runtime_module().unwrap_or(own_address())
+}
+
+/// Returns true if `address`, the pointer before the header of a module, shows that this runtime has created the module.
+pub(super) fn is_own(address: *const c_void) -> bool {
+    core::ptr::eq(address, own_address()) || foreign::runtime_module() == Some(address)
+}
+
+fn own_address() -> *const c_void {
     (&raw const TABLE.kind).cast()
 }
 
@@ -69,10 +78,10 @@ const fn on_x86_64<F: Copy>(function: F) -> Option<F> {
 
 /// Calls `body` with the module at `this`. If `body` fails or panics, sets the raised error of this thread
 /// and returns `empty`.
-fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) -> T {
+fn enter<T>(this: This, empty: T, body: impl FnOnce(&AnyModule) -> Result<T>) -> T {
     let run = || {
         // SAFETY: the caller holds the module to which this table belongs.
-        let module = unsafe { OwnModule::from_context(this) };
+        let module = unsafe { AnyModule::from_context(this) };
         let module =
             module.ok_or_else(|| Error::new("InternalError", "the object is not a module of this runtime"))?;
         body(&module)
@@ -161,5 +170,5 @@ unsafe extern "C" fn import_module(this: This, other: *const *mut c_void) {
 }
 
 unsafe extern "C" fn clear_imports(this: This) {
-    enter(this, (), OwnModule::clear_imports);
+    enter(this, (), AnyModule::clear_imports);
 }
