@@ -39,7 +39,7 @@ fn what_is_lent_is_what_is_read() {
                 lent.push(field.name());
             }
         }
-        assert_eq!(lent, ["text", "any", "items", "next"]);
+        assert_eq!(lent, ["text", "any", "items", "next", "number"]);
     }
 }
 
