@@ -472,7 +472,7 @@ def test_memory_of_errors(flat_memory):
     [
         (lambda: anyfn.testing.array_sum([1, "x"]), "testing.array_sum"),
         (lambda: anyfn.testing.array_sum(), "testing.array_sum"),
-        (lambda: anyfn.get_global_func("no.such"), "get_global_func"),
+        (lambda: anyfn.get_global_func("no.such"), "<lambda>"),
         (lambda: anyfn.load_module("absent.so"), "ffi.ModuleLoadFromFile"),
         (lambda: anyfn.load_module(anyfn.testing._LIBRARY).no_such, "get_function"),
     ],

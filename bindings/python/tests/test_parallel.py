@@ -364,7 +364,7 @@ def test_the_number_of_threads(run_python):
         print(anyfn.num_threads())
     """
     for wrong in ("many", "-5", "0", "4097", "1.5", str(2**64 + 2), "\udcff"):
-        shown = "\ufffd" if wrong == "\udcff" else wrong
+        shown = r"\xef\xbf\xbd" if wrong == "\udcff" else wrong
         warning = f'anyfn: warning: ANYFN_NUM_THREADS must be a number from 1 to 4096, got "{shown}"; it is ignored\n'
         assert run_python(ask, env={"ANYFN_NUM_THREADS": wrong}, stderr=warning) == f"{free}\n"
 

@@ -268,7 +268,8 @@ def test_the_stub_of_a_library_contains_its_types(tmp_path):
     assert "\nNamedPoint = _anyfn.type_info('testing.NamedPoint').cls\n" in source and ast.parse(source)
     # Python has no class for a type without members, so the module defines one.
     names = {"_anyfn": anyfn, "__name__": "sample"}
-    exec(source[source.index("@_anyfn.register_object('testing.Counter')") : source.index("NamedPoint =")], names)
+    begin = source.index("@_anyfn.register_object('testing.Counter')")
+    exec(source[begin : source.index("pass\n", begin) + len("pass\n")], names)
     try:
         counter, point = anyfn.testing.make_counter(1), anyfn.get_global_func("testing.make_point")(1.0, 2.0)
         assert type(counter) is names["Counter"] and not isinstance(point, names["Counter"])
