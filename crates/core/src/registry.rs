@@ -27,7 +27,9 @@ fn register_own() {
     }
     // A type that cannot be registered causes an error where it is used.
     let _ = anyfn::__private::define_types(false);
-    type_table::end_own();
+    if cfg!(feature = "cpp") {
+        type_table::end_own();
+    }
 }
 
 /// Registers the functions and types of the runtime itself, if that has not happened yet.

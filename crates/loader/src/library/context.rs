@@ -47,13 +47,13 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
     Ok(())
 }
 
-/// Returns the names and addresses of all context symbols. Of several addresses with the same name, the last one is valid.
-fn all() -> Vec<(CString, *mut c_void)> {
-    let built_in = built_in().into_iter();
+/// Calls `body` with the name and the address of each context symbol, under the lock of the registered ones. Of several
+/// addresses with the same name, the last one is valid.
+fn each(mut body: impl FnMut(&CStr, *mut c_void)) {
+    let registered = REGISTERED.lock();
+    let registered = registered.iter().map(|(name, address)| (name.as_c_str(), address.0));
     let linked = anyfn::__private::CONTEXT_SYMBOLS.iter().map(|symbol| (symbol.name(), symbol.address()));
-    let mut all: Vec<_> = built_in.chain(linked).map(|(name, address)| (name.to_owned(), address)).collect();
-    all.extend(REGISTERED.lock().iter().map(|(name, address)| (name.clone(), address.0)));
-    all
+    built_in().into_iter().chain(linked).chain(registered).for_each(|(name, address)| body(name, address));
 }
 
 /// Writes the addresses of all context symbols into the variables of a library. `find` returns the address of
@@ -63,12 +63,12 @@ fn all() -> Vec<(CString, *mut c_void)> {
 /// # Safety
 /// `find` must return writable pointer variables of code that is not running yet.
 pub(crate) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
-    for (name, address) in all() {
-        if let Some(variable) = find(&name) {
+    each(|name, address| {
+        if let Some(variable) = find(name) {
             // SAFETY: the caller guarantees a pointer variable.
             unsafe { variable.cast::<*mut c_void>().write(address) };
         }
-    }
+    });
 }
 
 /// Number of times that the code of a library has looked up a function by name.
@@ -129,7 +129,10 @@ pub(crate) unsafe extern "C" fn visit(callback: TVMFFIObjectHandle) -> c_int {
         let Some(Ok(callback)) = callback.map(PackedFunc::try_from_object) else {
             anyfn::bail!("TypeError", "the callback for context symbols is not a function");
         };
-        for (name, address) in all() {
+        // The callback may register symbols, so it is called without the lock.
+        let mut all = Vec::new();
+        each(|name, address| all.push((name.to_owned(), address)));
+        for (name, address) in all {
             // SAFETY: whoever registered the address vouches for it.
             let address = unsafe { OpaquePtr::from_ptr(address) };
             callback.call((&*name.to_string_lossy(), address))?;

@@ -52,6 +52,9 @@ static CLASSES: AtomicPtr<Classes> = AtomicPtr::new(null_mut());
 
 /// Returns the table of the C++ code, if this library has any.
 fn classes() -> Option<&'static Classes> {
+    if cfg!(not(feature = "cpp")) {
+        return None;
+    }
     // SAFETY: the pointer is NULL or was passed to `exchange`, whose caller guarantees a table that stays valid. Its fields
     // were set before the pointer was stored.
     unsafe { CLASSES.load(Ordering::Acquire).as_ref() }

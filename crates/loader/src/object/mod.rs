@@ -266,7 +266,7 @@ impl AnyModule {
     /// Returns the module as one of a C++ class, or `None` if this runtime has created the module or if this library cannot
     /// call modules of C++ classes.
     fn as_foreign(&self) -> Option<&Foreign> {
-        if self.is_own() {
+        if cfg!(not(feature = "cpp")) || self.is_own() {
             return None;
         }
         // SAFETY: the module is of a C++ class, and `self` keeps it alive.
@@ -280,9 +280,14 @@ impl AnyModule {
     }
 
     /// Returns the content of the module if this runtime has created it.
+    #[inline(always)]
     fn state(&self) -> Option<&ModuleContent> {
-        // SAFETY: if the module is own, `new` has created it, and `self` keeps it alive.
-        self.is_own().then(|| unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state })
+        // Without modules of C++ classes, `try_from` and `from_context` accept no others.
+        if cfg!(feature = "cpp") && !self.is_own() {
+            return None;
+        }
+        // SAFETY: the module is own, so `new` has created it, and `self` keeps it alive.
+        Some(unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state })
     }
 
     fn head(&self) -> &ModuleHead {
