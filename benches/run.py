@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -209,7 +210,9 @@ def main():
         "missing": bench.missing,
     }
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "benchmarks.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    # One line for each row.
+    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row.group().split()), json.dumps(data, indent=1))
+    (options.output / "benchmarks.json").write_text(text + "\n", encoding="utf-8")
     report.write(options.output)
     print((options.output / "benchmarks.md").read_text(encoding="utf-8"))
 
