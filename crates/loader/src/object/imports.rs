@@ -10,8 +10,8 @@ use anyfn::{Array, Module, Result};
 /// imports of several modules. The shared lock is fast enough, because imports seldom change.
 static LOCK: RwLock<()> = RwLock::new(());
 
-/// Imports of a module, represented in memory by the address of an Array object. NULL, which C++ code may leave there,
-/// stands for no imports.
+/// Imports of a module, represented in memory by the address of an Array object. It is NULL if the module has no
+/// imports; C++ code may leave it so.
 #[repr(transparent)]
 pub(crate) struct Imports(UnsafeCell<Option<Array<Module>>>);
 

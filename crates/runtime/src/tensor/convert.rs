@@ -76,8 +76,9 @@ macro_rules! one_nan {
     }};
 }
 
-/// Converts the scalars in `source`, of which there are at most [`RUN`], and writes them to the beginning of `target`. Returns
-/// false if this module does not convert them or the target format does not represent all of them; `target` has no meaning then.
+/// Converts the scalars in `source`, and writes them to the beginning of `target`. `source` must contain at most [`RUN`] scalars.
+/// Returns false if this module does not convert between these formats, or if the target format does not represent all of the
+/// scalars; the content of `target` is then unspecified.
 pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") {
