@@ -1,6 +1,8 @@
 //! Numeric operations on the elements of tensors: filling, type conversion, and decoding to types that all
 //! languages support.
 
+use core::mem::MaybeUninit;
+
 use anyfn::access::{Access, Mode};
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
 
@@ -166,50 +168,58 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
         &held
     };
     let view = made.view();
-    let is_host = memory_kind(device) == MemoryKind::Host;
-    let mut out = buffer(if is_host { 0 } else { byte_count(dtype, from.shape())? })?;
-    let start = if is_host { Layout::of(&view)?.start() } else { out.as_mut_ptr() };
-    let converted = convert_all(from, dtype, (&read, &written), source, step, |at, piece| {
-        // SAFETY: the pieces follow each other and have as many bytes as the tensor, or the buffer, whose memory is new.
-        unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), start.wrapping_add(at), piece.len()) };
-    });
-    converted?;
-    if !is_host {
+    let size = byte_count(dtype, from.shape())?;
+    if memory_kind(device) == MemoryKind::Host {
+        let start = Layout::of(&view)?.start().cast::<MaybeUninit<u8>>();
+        let target: &mut [MaybeUninit<u8>] = if size == 0 {
+            &mut []
+        } else {
+            // SAFETY: the elements fill this memory, which was allocated just now, so that nothing else reads or writes it.
+            unsafe { core::slice::from_raw_parts_mut(start, size) }
+        };
+        convert_all(from, dtype, (&read, &written), source, step, target)?;
+    } else {
+        let mut out = buffer(size)?;
+        // SAFETY: initialised bytes are converted to ones that may be uninitialised, of which `convert_all` initialises those that it
+        // writes.
+        let target = unsafe { core::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), size) };
+        convert_all(from, dtype, (&read, &written), source, step, target)?;
         // SAFETY: the tensor was created just now.
         unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &view) }?;
     }
     Ok(made)
 }
 
-/// Converts all scalars of a tensor, which are packed in `source`, and calls `keep` with the offset and the bytes of each run of
-/// the result. Each result is followed by `step - 1` zeros.
+/// Converts all scalars of a tensor, which are packed in `source`, and writes the results to `target`, which must have their size.
+/// Each result is followed by `step - 1` zeros.
 ///
 /// # Errors
-/// Returns `ValueError` with the first value that `dtype` cannot represent.
+/// Returns `ValueError` with the first value that `dtype` cannot represent. Otherwise all bytes of `target` were written.
 fn convert_all(
     from: &TensorView<'_>,
     dtype: DType,
     (read, written): (&Element, &Element),
     source: &[u8],
     step: usize,
-    mut keep: impl FnMut(usize, &[u8]),
+    target: &mut [MaybeUninit<u8>],
 ) -> Result<()> {
     let count = element_count(from.shape())? * read.scalars;
     let (size, bits) = (read.scalar.bits() as usize, written.scalar.bits() as usize);
     let formats = (Format::of(&read.scalar), Format::of(&written.scalar));
     let codes = Codes::new(source, &read.scalar);
-    let mut piece = [0; 2 * 8 * RUN];
     for first in (0..count).step_by(RUN) {
         let end = count.min(first + RUN);
         // A run begins at a byte, because its length is a multiple of 8.
-        let piece = &mut piece[..((end - first) * step * bits).div_ceil(8)];
+        let piece = &mut target[first * step * bits / 8..(end * step * bits).div_ceil(8)];
         let is_done = step == 1
             && match formats {
                 (Some(from), Some(to)) => run(from, to, &source[first * size / 8..end * size / 8], piece),
                 _ => false,
             };
         if !is_done {
-            piece.fill(0);
+            piece.fill(MaybeUninit::new(0));
+            // SAFETY: the bytes were written just now.
+            let piece = unsafe { piece.assume_init_mut() };
             for index in first..end {
                 let number = read.scalar.decode(codes.get(index));
                 let Some(code) = written.scalar.encode(number) else {
@@ -219,7 +229,6 @@ fn convert_all(
                 put(piece, bits, (index - first) * step, code);
             }
         }
-        keep(first * step * bits / 8, piece);
     }
     Ok(())
 }

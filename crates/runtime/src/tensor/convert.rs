@@ -4,11 +4,16 @@
 //! A run is converted in one loop that the compiler vectorises, or in two through a format that represents all its numbers exactly.
 //! The loops only exist per format and not per pair of formats, which would be many times the code.
 
+use core::mem::MaybeUninit;
+
 use super::element::{Element, Scalar};
 use anyfn::DType;
 
-/// Maximum number of scalars in a run.
-pub(super) const RUN: usize = 512;
+/// Maximum number of scalars in a run. Choosing the loops of a run takes no time then.
+pub(super) const RUN: usize = 4096;
+
+/// Maximum number of scalars that are converted through another format at once, so that these remain in the cache.
+const PART: usize = 512;
 
 /// Format of a scalar that [`run`] converts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,6 +55,17 @@ impl Format {
         })
     }
 
+    /// Returns the size of a scalar in bytes.
+    fn size(self) -> usize {
+        use Format::{Bf16, Bool, F16, F32, I8, I16, I32, U8, U16, U32};
+        match self {
+            Bool | I8 | U8 => 1,
+            I16 | U16 | F16 | Bf16 => 2,
+            I32 | U32 | F32 => 4,
+            _ => 8,
+        }
+    }
+
     /// Returns true if `f32` represents all numbers of the format.
     fn is_in_f32(self) -> bool {
         use Format::{Bf16, Bool, F16, F32, I8, I16, U8, U16};
@@ -63,7 +79,7 @@ macro_rules! each {
         let source = $source.as_chunks::<{ size_of::<$from>() }>().0;
         for (from, to) in source.iter().zip($target.as_chunks_mut().0) {
             let $x = <$from>::from_le_bytes(*from);
-            *to = ($value).to_le_bytes();
+            *to = ($value).to_le_bytes().map(MaybeUninit::new);
         }
     }};
 }
@@ -76,10 +92,10 @@ macro_rules! one_nan {
     }};
 }
 
-/// Converts the scalars in `source`, and writes them to the beginning of `target`. `source` must contain at most [`RUN`] scalars.
-/// Returns false if this module does not convert between these formats, or if the target format does not represent all of the
-/// scalars; the content of `target` is then unspecified.
-pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
+/// Converts the scalars in `source`, and writes all of them to the beginning of `target`. `source` must contain at most [`RUN`]
+/// scalars. Returns false if this module does not convert between these formats, or if the target format does not represent all of
+/// the scalars; the content of `target` is then unspecified, and may be uninitialised.
+pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has the instructions, as was checked.
@@ -91,47 +107,55 @@ pub(super) fn run(from: Format, to: Format, source: &[u8], target: &mut [u8]) ->
 /// [`run`] compiled for registers of 32 bytes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn wide_run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn wide_run(from: Format, to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     plain_run(from, to, source, target)
 }
 
 /// [`run`] compiled for the instructions of its caller, like the functions that it calls.
 #[inline(always)]
-fn plain_run(from: Format, to: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn plain_run(from: Format, to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     match to {
         Format::F64 => to_f64(from, source, target),
         Format::F32 => to_f32(from, source, target),
-        Format::F16 | Format::Bf16 => {
-            let mut floats = [0; 4 * RUN];
-            let floats = &mut floats[..4 * scalars(from, source)];
-            if !from.is_in_f32() || !to_f32(from, source, floats) {
+        Format::F16 | Format::Bf16 if !from.is_in_f32() => false,
+        Format::F16 | Format::Bf16 => parts(from, to, source, target, |source, target| {
+            let mut floats = [MaybeUninit::uninit(); 4 * PART];
+            let floats = &mut floats[..4 * (source.len() / from.size())];
+            if !to_f32(from, source, floats) {
                 return false;
             }
+            // SAFETY: `to_f32` has written all of these, which are as many as the scalars.
+            let floats = unsafe { floats.assume_init_ref() };
             if to == Format::F16 {
                 return half::encode(floats, target);
             }
             each!(floats, target, |x: f32| bf16(x));
             true
-        }
+        }),
         _ if from == Format::I64 => from_i64(to, source, target),
-        _ => {
-            let mut ints = [0; 8 * RUN];
-            let ints = &mut ints[..8 * scalars(from, source)];
-            to_i64(from, source, ints) && from_i64(to, ints, target)
-        }
+        _ => parts(from, to, source, target, |source, target| {
+            let mut ints = [MaybeUninit::uninit(); 8 * PART];
+            let ints = &mut ints[..8 * (source.len() / from.size())];
+            if !to_i64(from, source, ints) {
+                return false;
+            }
+            // SAFETY: `to_i64` has written all of these, which are as many as the scalars.
+            from_i64(to, unsafe { ints.assume_init_ref() }, target)
+        }),
     }
 }
 
-/// Returns the number of scalars in `source`.
-fn scalars(format: Format, source: &[u8]) -> usize {
-    use Format::{Bf16, Bool, F16, F32, I8, I16, I32, U8, U16, U32};
-    source.len()
-        / match format {
-            Bool | I8 | U8 => 1,
-            I16 | U16 | F16 | Bf16 => 2,
-            I32 | U32 | F32 => 4,
-            _ => 8,
-        }
+/// Calls `convert` with parts of at most [`PART`] scalars until it returns false. Returns false in that case.
+#[inline(always)]
+fn parts(
+    from: Format,
+    to: Format,
+    source: &[u8],
+    target: &mut [MaybeUninit<u8>],
+    convert: impl Fn(&[u8], &mut [MaybeUninit<u8>]) -> bool,
+) -> bool {
+    let mut parts = source.chunks(PART * from.size()).zip(target.chunks_mut(PART * to.size()));
+    parts.all(|(source, target)| convert(source, target))
 }
 
 /// Rounds a number to the nearest of `bfloat16`, ties to even. Returns its code.
@@ -149,7 +173,7 @@ fn of_bf16(code: u16) -> f32 {
 }
 
 #[inline(always)]
-fn to_f32(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn to_f32(from: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     match from {
         Format::Bool => each!(source, target, |x: u8| f32::from(u8::from(x != 0))),
         Format::I8 => each!(source, target, |x: i8| f32::from(x)),
@@ -170,7 +194,7 @@ fn to_f32(from: Format, source: &[u8], target: &mut [u8]) -> bool {
 }
 
 #[inline(always)]
-fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn to_f64(from: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     match from {
         Format::Bool => each!(source, target, |x: u8| f64::from(u8::from(x != 0))),
         Format::I8 => each!(source, target, |x: i8| f64::from(x)),
@@ -182,12 +206,17 @@ fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
         Format::I64 => each!(source, target, |x: i64| x as f64),
         Format::U64 => each!(source, target, |x: u64| x as f64),
         Format::F16 => {
-            let mut floats = [0; 4 * RUN];
-            let floats = &mut floats[..2 * source.len()];
-            if !half::decode(source, floats) {
-                return false;
-            }
-            each!(floats, target, |x: f32| one_nan!(f64::from(x), f64));
+            return parts(from, Format::F64, source, target, |source, target| {
+                let mut floats = [MaybeUninit::uninit(); 4 * PART];
+                let floats = &mut floats[..2 * source.len()];
+                if !half::decode(source, floats) {
+                    return false;
+                }
+                // SAFETY: `half::decode` has written all of these, which are as many as the scalars.
+                let floats = unsafe { floats.assume_init_ref() };
+                each!(floats, target, |x: f32| one_nan!(f64::from(x), f64));
+                true
+            });
         }
         Format::Bf16 => each!(source, target, |x: u16| one_nan!(f64::from(of_bf16(x)), f64)),
         Format::F32 => each!(source, target, |x: f32| one_nan!(f64::from(x), f64)),
@@ -198,7 +227,7 @@ fn to_f64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
 
 /// Converts integers, and floats that are integers, to `i64`. Returns false if that is not possible.
 #[inline(always)]
-fn to_i64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn to_i64(from: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     let mut fits = true;
     macro_rules! whole {
         ($float:ty) => {
@@ -232,7 +261,7 @@ fn to_i64(from: Format, source: &[u8], target: &mut [u8]) -> bool {
 
 /// Converts integers to an integer format or bool. Returns false if the format does not represent all of them.
 #[inline(always)]
-fn from_i64(to: Format, source: &[u8], target: &mut [u8]) -> bool {
+fn from_i64(to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     let mut fits = true;
     macro_rules! narrow {
         ($int:ty) => {
@@ -266,6 +295,8 @@ fn from_i64(to: Format, source: &[u8], target: &mut [u8]) -> bool {
 /// Numbers of `float16`, which processors convert since 2012.
 #[cfg(target_arch = "x86_64")]
 mod half {
+    use core::mem::MaybeUninit;
+
     use core::arch::x86_64::{
         _MM_FROUND_TO_NEAREST_INT, _mm_cvtph_ps, _mm_cvtps_ph, _mm_loadl_epi64, _mm_loadu_ps, _mm_storel_epi64,
         _mm_storeu_ps,
@@ -273,47 +304,46 @@ mod half {
     use std::is_x86_feature_detected;
 
     /// Decodes codes of 2 bytes to `f32`. Returns false if the processor cannot.
-    pub(super) fn decode(source: &[u8], target: &mut [u8]) -> bool {
+    pub(super) fn decode(source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
         // SAFETY: the processor has the instructions, as was checked.
         is_x86_feature_detected!("f16c") && unsafe { decode_by_processor(source, target) }
     }
 
     /// Encodes numbers of `f32`, rounded to the nearest, ties to even. Returns false if the processor cannot.
-    pub(super) fn encode(source: &[u8], target: &mut [u8]) -> bool {
+    pub(super) fn encode(source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
         // SAFETY: the processor has the instructions, as was checked.
         is_x86_feature_detected!("f16c") && unsafe { encode_by_processor(source, target) }
     }
 
     #[target_feature(enable = "f16c")]
-    fn decode_by_processor(source: &[u8], target: &mut [u8]) -> bool {
+    fn decode_by_processor(source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
         let (blocks, rest) = source.as_chunks::<8>();
         let (to, to_rest) = target[..2 * source.len()].as_chunks_mut::<16>();
-        let four = |from: &[u8; 8], to: &mut [u8; 16]| {
+        let four = |from: &[u8; 8]| {
             // SAFETY: it has the size of four codes.
             let codes = unsafe { _mm_loadl_epi64(from.as_ptr().cast()) };
-            let numbers = _mm_cvtph_ps(codes);
+            let (numbers, mut floats) = (_mm_cvtph_ps(codes), [0; 16]);
             // SAFETY: it has the size of four numbers.
-            unsafe { _mm_storeu_ps(to.as_mut_ptr().cast(), numbers) };
-            let floats = to.as_chunks_mut::<4>().0;
-            for float in floats {
+            unsafe { _mm_storeu_ps(floats.as_mut_ptr().cast(), numbers) };
+            for float in floats.as_chunks_mut::<4>().0 {
                 *float = one_nan!(f32::from_le_bytes(*float), f32).to_le_bytes();
             }
+            floats.map(MaybeUninit::new)
         };
         for (from, to) in blocks.iter().zip(to) {
-            four(from, to);
+            *to = four(from);
         }
-        let (mut from, mut to) = ([0; 8], [0; 16]);
+        let mut from = [0; 8];
         from[..rest.len()].copy_from_slice(rest);
-        four(&from, &mut to);
-        to_rest.copy_from_slice(&to[..to_rest.len()]);
+        to_rest.copy_from_slice(&four(&from)[..to_rest.len()]);
         true
     }
 
     #[target_feature(enable = "f16c")]
-    fn encode_by_processor(source: &[u8], target: &mut [u8]) -> bool {
+    fn encode_by_processor(source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
         let (blocks, rest) = source.as_chunks::<16>();
         let (to, to_rest) = target[..source.len() / 2].as_chunks_mut::<8>();
-        let four = |from: &[u8; 16], to: &mut [u8; 8]| {
+        let four = |from: &[u8; 16]| {
             let mut floats = *from;
             for float in floats.as_chunks_mut::<4>().0 {
                 *float = one_nan!(f32::from_le_bytes(*float), f32).to_le_bytes();
@@ -321,27 +351,30 @@ mod half {
             // SAFETY: it has the size of four numbers.
             let numbers = unsafe { _mm_loadu_ps(floats.as_ptr().cast()) };
             let codes = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(numbers);
+            let mut bytes = [0_u8; 8];
             // SAFETY: it has the size of four codes.
-            unsafe { _mm_storel_epi64(to.as_mut_ptr().cast(), codes) };
+            unsafe { _mm_storel_epi64(bytes.as_mut_ptr().cast(), codes) };
+            bytes.map(MaybeUninit::new)
         };
         for (from, to) in blocks.iter().zip(to) {
-            four(from, to);
+            *to = four(from);
         }
-        let (mut from, mut to) = ([0; 16], [0; 8]);
+        let mut from = [0; 16];
         from[..rest.len()].copy_from_slice(rest);
-        four(&from, &mut to);
-        to_rest.copy_from_slice(&to[..to_rest.len()]);
+        to_rest.copy_from_slice(&four(&from)[..to_rest.len()]);
         true
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod half {
-    pub(super) fn decode(_source: &[u8], _target: &mut [u8]) -> bool {
+    use core::mem::MaybeUninit;
+
+    pub(super) fn decode(_source: &[u8], _target: &mut [MaybeUninit<u8>]) -> bool {
         false
     }
 
-    pub(super) fn encode(_source: &[u8], _target: &mut [u8]) -> bool {
+    pub(super) fn encode(_source: &[u8], _target: &mut [MaybeUninit<u8>]) -> bool {
         false
     }
 }
@@ -410,21 +443,24 @@ mod tests {
                 let written = scalar(to);
                 let formats = (Format::of(&read).unwrap(), Format::of(&written).unwrap());
                 let (mut converted, bytes) = (0, (written.bits() / 8) as usize);
-                let mut target = [0xA5; 8 * RUN];
+                let mut target = [MaybeUninit::new(0xA5); 8 * RUN];
                 let mut expect = |codes: &[u64]| {
                     let source: Vec<u8> =
                         codes.iter().flat_map(|code| code.to_le_bytes()[..size].to_vec()).collect();
                     let expected: Option<Vec<u64>> =
                         codes.iter().map(|code| written.encode(read.decode(*code))).collect();
                     // On this processor, and on those with fewer instructions.
-                    let mut plain = [0x5A; 8 * RUN];
+                    let mut plain = [MaybeUninit::new(0x5A); 8 * RUN];
                     let is_plain = plain_run(formats.0, formats.1, &source, &mut plain);
                     let is_run = run(formats.0, formats.1, &source, &mut target);
                     assert_eq!(is_run, is_plain, "{from} to {to}");
                     if is_run {
                         let length = codes.len() * bytes;
-                        assert_eq!(target[..length], plain[..length], "{from} to {to}");
-                        let got: Vec<u64> = target[..codes.len() * bytes].chunks(bytes).map(little).collect();
+                        // SAFETY: both were initialised above, and bytes that were written stay initialised.
+                        let [target, plain] =
+                            [&target, &plain].map(|bytes| unsafe { bytes[..length].assume_init_ref() });
+                        assert_eq!(target, plain, "{from} to {to}");
+                        let got: Vec<u64> = target.chunks(bytes).map(little).collect();
                         assert_eq!(Some(got), expected, "{from} to {to}: {codes:x?}");
                         converted += codes.len();
                     }
