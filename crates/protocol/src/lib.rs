@@ -20,6 +20,8 @@ extern crate anyfn_core as _;
 extern crate std;
 
 pub mod channel;
+#[cfg(target_arch = "x86_64")]
+mod cipher;
 pub mod code;
 pub mod endpoint;
 pub mod frame;
