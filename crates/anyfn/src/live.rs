@@ -2,9 +2,9 @@
 //!
 //! Each library that contains this crate counts its own objects, so that a loader can determine whether code of the
 //! library is still needed. An atomic addition costs as much as the allocation that it counts. Therefore each of the
-//! first threads that create or free objects has its own counter, which only this thread writes; further threads share
-//! one counter. A counter is not reused after its thread has ended: reuse would need a destructor of the
-//! thread, and such a destructor keeps a library mapped.
+//! first threads that create or free objects has its own counter, which only this thread writes. A counter is not reused
+//! after its thread has ended: reuse would need a destructor of the thread, and such a destructor keeps a library mapped.
+//! Further threads share a few counters in turn, so that two of them seldom write the same cache line.
 //!
 //! An object is counted as freed by code outside the library, to which the deleter of the object jumps as its
 //! last action: see [`deleter`]. Therefore, once the counters show no live object, no deleter of the library is
@@ -33,59 +33,108 @@ impl Count {
     }
 }
 
-static SHARED: Count = Count::new();
+/// A counter, as an address whose lowest bit is set if several threads write the counter.
+#[derive(Clone, Copy)]
+struct Tagged(*const Count);
+
+impl Tagged {
+    #[cfg(feature = "std")]
+    const fn own(count: &'static Count) -> Tagged {
+        Tagged(ptr::from_ref(count))
+    }
+
+    fn shared(count: &'static Count) -> Tagged {
+        Tagged(ptr::from_ref(count).map_addr(|address| address | 1))
+    }
+
+    /// Counts an object that was created.
+    #[inline(always)]
+    fn created(self) {
+        let is_shared = self.0.addr() & 1 != 0;
+        // SAFETY: apart from the lowest bit, this is the address of a static variable.
+        let count = unsafe { &*self.0.map_addr(|address| address & !1) };
+        if is_shared {
+            count.made.fetch_add(1, Ordering::Release);
+        } else {
+            add_own(&count.made);
+        }
+    }
+
+    /// Returns the counter of freed objects.
+    #[inline(always)]
+    fn freed(self) -> Ended {
+        // The lowest bit remains.
+        Ended(self.0.wrapping_byte_add(core::mem::offset_of!(Count, freed)).cast())
+    }
+}
 
 #[cfg(feature = "std")]
 mod imp {
     use core::cell::Cell;
+    use core::ptr;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::Count;
+    use super::{Count, Tagged};
 
-    const COUNTS: usize = 64;
+    /// Number of threads that have their own counters.
+    const OWN: usize = 192;
+    /// Number of counters that all further threads share.
+    const SHARED: usize = 64;
 
-    static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
-    /// Number of counters in `OWN` that have been assigned to a thread.
+    static COUNTS: [Count; OWN + SHARED] = [const { Count::new() }; OWN + SHARED];
+    /// Number of threads that have tried to get their own counters; those above [`OWN`] got a shared one.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
+    /// Number of threads that have got a shared counter. It may wrap around.
+    static SHARING: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
         // It has no destructor, so it exists as long as the thread.
-        static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
+        static MINE: Cell<Tagged> = const { Cell::new(Tagged(ptr::null())) };
     }
 
-    /// Returns the counter that only the calling thread writes; `None` if the thread uses the shared counter.
+    /// Returns the counter of the calling thread.
     #[inline(always)]
-    pub(super) fn mine() -> Option<&'static Count> {
-        MINE.get().or_else(take)
+    pub(super) fn mine() -> Tagged {
+        let mine = MINE.get();
+        if mine.0.is_null() { take() } else { mine }
     }
 
+    #[cold]
     #[inline(never)]
-    fn take() -> Option<&'static Count> {
-        if TAKEN.load(Ordering::Relaxed) < COUNTS
-            && let Some(free) = OWN.get(TAKEN.fetch_add(1, Ordering::Relaxed))
+    fn take() -> Tagged {
+        let mine = if TAKEN.load(Ordering::Relaxed) < OWN
+            && let Some(own) = COUNTS[..OWN].get(TAKEN.fetch_add(1, Ordering::Relaxed))
         {
-            MINE.set(Some(free));
-        }
-        MINE.get()
+            Tagged::own(own)
+        } else {
+            Tagged::shared(&COUNTS[OWN + SHARING.fetch_add(1, Ordering::Relaxed) % SHARED])
+        };
+        MINE.set(mine);
+        mine
     }
 
+    /// Returns the sum of one of the numbers of all counters that threads have.
     pub(super) fn sum(which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
-        OWN.iter().fold(0, |sum, count| sum.wrapping_add(which(count).load(Ordering::Acquire)))
+        let taken = TAKEN.load(Ordering::Relaxed);
+        let used = if taken < OWN { taken } else { COUNTS.len() };
+        COUNTS[..used].iter().fold(0, |sum, count| sum.wrapping_add(which(count).load(Ordering::Acquire)))
     }
 }
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::Count;
+    use super::{Count, Tagged};
 
-    pub(super) fn mine() -> Option<&'static Count> {
-        None
+    static SHARED: Count = Count::new();
+
+    pub(super) fn mine() -> Tagged {
+        Tagged::shared(&SHARED)
     }
 
-    pub(super) fn sum(_which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
-        0
+    pub(super) fn sum(which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
+        which(&SHARED).load(Ordering::Acquire)
     }
 }
 
@@ -215,10 +264,7 @@ fn tell_freed(object: *const c_void) {
 /// Counts the new object at this address as a live object of this library.
 #[inline(always)]
 pub(crate) fn created<T>(object: *const T, type_index: i32) {
-    match imp::mine() {
-        Some(Count { made, .. }) => add_own(made),
-        None => drop(SHARED.made.fetch_add(1, Ordering::Release)),
-    }
+    imp::mine().created();
     ledger::add(type_index, 1);
     if has_ledger() {
         tell_created(object.cast(), type_index);
@@ -259,10 +305,7 @@ pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     if has_ledger() {
         tell_freed(object.cast());
     }
-    match imp::mine() {
-        Some(Count { freed, .. }) => Ended(freed),
-        None => Ended(ptr::from_ref(&SHARED.freed).map_addr(|address| address | 1)),
-    }
+    imp::mine().freed()
 }
 
 /// Increments the counter of freed objects to which `ended` points, if any. The counter may belong to another
@@ -380,9 +423,10 @@ pub(crate) use deleter;
 /// assert_eq!(anyfn::live_objects(), before);
 /// ```
 pub fn live_objects() -> isize {
-    // The freed objects are read first: a thread that freed an object had seen it created, so the next sum includes it.
-    let freed = imp::sum(|count| &count.freed).wrapping_add(SHARED.freed.load(Ordering::Acquire));
-    let made = imp::sum(|count| &count.made).wrapping_add(SHARED.made.load(Ordering::Acquire));
+    // The freed objects are read first: a thread that freed an object had seen it created, so the next sum includes it, and the
+    // counter of the thread that created it is among those that are summed.
+    let freed = imp::sum(|count| &count.freed);
+    let made = imp::sum(|count| &count.made);
     made.wrapping_sub(freed) as isize
 }
 
