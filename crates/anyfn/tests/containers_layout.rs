@@ -143,11 +143,21 @@ fn a_dict_becomes_dense_in_place() {
 }
 
 #[test]
-fn four_pairs_at_once_are_dense() {
+fn pairs_at_once_use_no_more_memory_than_one_by_one() {
     let dict: Dict<i64, i64> = (0..4).map(|i| (i, i)).collect();
-    assert_eq!((map(dict.as_object()).slots, tail(dict.as_object()).fib_shift), (8, 61));
-    let dict: Dict<i64, i64> = (0..5).map(|i| (i, i)).collect();
-    assert_eq!((map(dict.as_object()).slots, tail(dict.as_object()).fib_shift), (16, 60));
+    let cell = map(dict.as_object());
+    assert_eq!((cell.size, cell.slots, offset(dict.as_object(), cell.data)), (4, SMALL | 4, 56));
+    for count in [5, 7, 8, 15, 16, 100, 1000, 1013, 1014, 5000] {
+        let at_once: Dict<i64, i64> = (0..count).map(|i| (i, i)).collect();
+        let one_by_one: Dict<i64, i64> = Dict::new();
+        (0..count).for_each(|i| drop(one_by_one.insert(i, i).unwrap()));
+        let slots = [&at_once, &one_by_one].map(|dict| map(dict.as_object()).slots);
+        // Memory is allocated in blocks of sixteen slots.
+        assert_eq!(slots[0], slots[1].max(16), "{count} pairs");
+        assert_eq!(tail(at_once.as_object()).fib_shift, 64 - slots[0].trailing_zeros());
+        let pairs = |dict: &Dict<i64, i64>| dict.iter().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(pairs(&at_once), pairs(&one_by_one));
+    }
 }
 
 #[test]

@@ -104,10 +104,10 @@ unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
 pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<ObjectRef> {
-    let object = if pairs.len() < SMALL_MAX {
+    let object = if pairs.len() <= SMALL_MAX {
         new_small(type_index, pairs.len())?
     } else {
-        let (slots, fib_shift) = table::table_size(pairs.len());
+        let (slots, fib_shift) = table::smallest_table_size(pairs.len());
         new_dense(type_index, NewTable::new(slots, fib_shift)?)?
     };
     // SAFETY: the object is new, and no other code can access it.

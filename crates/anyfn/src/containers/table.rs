@@ -123,6 +123,21 @@ pub(super) fn table_size(capacity: usize) -> (u64, u32) {
     if slots < 2 * capacity as u64 { (slots * 2, shift - 1) } else { (slots, shift) }
 }
 
+/// Returns the size of the smallest table that holds `pairs` pairs, as [`table_size`] does. It is the size that the table reaches if
+/// the pairs are added one by one, except that a block is used entirely.
+pub(super) fn smallest_table_size(pairs: usize) -> (u64, u32) {
+    let (mut slots, mut shift) = (BLOCK as u64, 64 - BLOCK.trailing_zeros());
+    while exceeds_load(pairs as u64, slots) {
+        (slots, shift) = (slots * 2, shift - 1);
+    }
+    (slots, shift)
+}
+
+/// Returns true if a table with this many slots holds fewer pairs: at most 99% of the slots are used.
+fn exceeds_load(pairs: u64, slots: u64) -> bool {
+    pairs as f64 > slots as f64 * 0.99
+}
+
 /// A new table that does not belong to an object yet.
 pub(super) struct NewTable {
     cell: TVMFFIMapCell,
@@ -430,7 +445,7 @@ impl Table<'_> {
 
     /// Returns true if adding a pair would exceed the maximum load of the table (99% of the slots).
     fn is_full(&self) -> bool {
-        (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
+        exceeds_load(self.cell.size + 1, self.cell.slots)
     }
 
     /// Finds the key for which `equal` returns true, or adds `key` to the table as the newest key.
@@ -654,5 +669,14 @@ mod tests {
         assert_eq!(table_size(5), (16, 60));
         assert_eq!(table_size(8), (16, 60));
         assert_eq!(table_size(0), (1, 64));
+    }
+
+    #[test]
+    fn the_smallest_table_is_filled_to_99_percent() {
+        assert_eq!(smallest_table_size(5), (16, 60));
+        assert_eq!(smallest_table_size(15), (16, 60));
+        assert_eq!(smallest_table_size(16), (32, 59));
+        assert_eq!(smallest_table_size(1013), (1024, 54));
+        assert_eq!(smallest_table_size(1014), (2048, 53));
     }
 }
