@@ -60,6 +60,14 @@ static void together(const char* name, const std::vector<std::function<void(uint
   std::printf("%s=%.2f\n", name, best);
 }
 
+// Creates a string from a text that the compiler does not know.
+static ffi::String new_string(const char* text, size_t size) {
+  asm volatile("" : "+r"(text), "+r"(size));
+  return ffi::String(text, size);
+}
+
+static ffi::String heap_string() { return new_string("a string that does not fit the value", 36); }
+
 // The rows of `threads` in native.rs.
 static void threads(const ffi::Function& nop) {
   auto calls = [](ffi::Function f) {
@@ -107,7 +115,7 @@ static void threads(const ffi::Function& nop) {
   together("one_thread_own_list", {append});
   two("two_threads_own_list", append);
   auto make = [](uint64_t n) {
-    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("a string that does not fit the value", 36));
+    for (uint64_t i = 0; i < n; ++i) keep(heap_string());
   };
   together("one_thread_own_objects", {make});
   two("two_threads_own_objects", make);
@@ -141,10 +149,10 @@ int main() {
     for (uint64_t i = 0; i < n; ++i) keep(ffi::Function::GetGlobal("bench.nop"));
   });
   row("string_small", [&](uint64_t n) {
-    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("short", 5));
+    for (uint64_t i = 0; i < n; ++i) keep(new_string("short", 5));
   });
   row("string_heap", [&](uint64_t n) {
-    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("a string that does not fit the value", 36));
+    for (uint64_t i = 0; i < n; ++i) keep(heap_string());
   });
   row("array_push_1000_per_item", [&](uint64_t n) {
     for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {

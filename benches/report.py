@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from bounds import BOUNDS
 from chart import chart, duration
 from rows import BUILDS, CONTENDERS, COPIES, KERNELS, MEMORY, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS, UNLIKE
 
@@ -168,8 +169,8 @@ def lines_that_matter(data):
 
 
 def budgets(data):
-    """Returns the lines that say how many budgets are met, and which ones are missed."""
-    met, missed = 0, []
+    """Returns the lines that say how many budgets are met, which ones are missed, and what bounds these."""
+    met, missed, bounds = 0, [], {}
     for section, rows in SECTIONS.items():
         for row in rows:
             own, ratio = compared(section, row, data)
@@ -179,8 +180,14 @@ def budgets(data):
                 if says == "**missed**":
                     got = f"{ratio:.2f}" if row.limit_ns is None else duration(own["anyfn"])
                     missed.append(f"`{row.name}` ({got} of {budget})")
+                    if row.name in BOUNDS:
+                        bounds.setdefault(BOUNDS[row.name], []).append(row.name)
     text = f"{met} of {met + len(missed)} budgets are met."
-    return [text + (f" Missed: {', '.join(missed)}." if missed else ""), ""]
+    lines = [text + (f" Missed: {', '.join(missed)}." if missed else ""), ""]
+    if bounds:
+        lines += ["What bounds rows that miss their budgets:", ""]
+        lines += [f"- {code(names)}: {bound}" for bound, names in bounds.items()] + [""]
+    return lines
 
 
 def instructions(data):

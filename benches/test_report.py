@@ -5,6 +5,7 @@ import shutil
 import xml.etree.ElementTree
 from pathlib import Path
 
+import bounds
 import chart
 import report
 import rows
@@ -48,6 +49,15 @@ def test_a_budget_is_met_or_missed_by_the_ratio():
     assert line_of(text, "library_call_3_numpy")[2:6] == ["", "", "0.25", ""]
     assert line_of(text, "library_call_1_int")[1:6] == ["", "", "", "", "missing"]
     assert line_of(text, "import_over_numpy")[4:6] == ["15 ms", "met"]
+
+
+def test_what_bounds_a_row_is_stated_where_it_misses_its_budget():
+    budgets = {row.name for section in rows.SECTIONS.values() for row in section if row.budget is not None}
+    assert set(bounds.BOUNDS) <= budgets
+    data, bound = sample(), f"- `library_call_0`: {bounds.BOUNDS['library_call_0']}"
+    assert "What bounds" not in report.markdown(data)
+    data["sections"][rows.PYTHON_SECTIONS[0]]["library_call_0"]["anyfn"] = 50.0
+    assert bound in report.markdown(data).splitlines()
 
 
 def test_the_limit_of_a_duration_is_absolute():

@@ -1,0 +1,60 @@
+"""States what bounds the rows that miss their budgets; the report prints the text of each row that is missed.
+
+The texts contain no figures of the rows themselves, which the tables have, but what costs time or memory, and how much of it.
+"""
+
+_CALL = (
+    "A call in Rust checks whether calls are observed and whether the result is an owned value, three instructions each, which the"
+    " headers of C++ do without."
+)
+_GIL = (
+    "Both sides release the GIL and acquire it again, which costs 26 ns and is the same in both. The row with the suffix `_gil_kept`"
+    " has the rest."
+)
+_CALLBACK = (
+    "CPython's own call of a function takes 17 ns, and acquiring the GIL, in the rows without `_gil_kept`, 33 ns. Both are the same"
+    " on both sides."
+)
+_LOCKED = (
+    "A field that may change has its own lock, because threads may set it meanwhile: one atomic exchange per field, and two more for"
+    " the reference of an object in it. One lock per object would need another layout of objects."
+)
+_CAST = (
+    "The loop writes each element once, as NumPy's does, in registers of 32 bytes. Floating-point numbers are also tested for NaN,"
+    " of which the result has only one."
+)
+_64_MIB = (
+    "The budget compares with the cipher alone. Each end also copies the bytes through a socket, and the receiver into untouched"
+    " memory, on the same processor as the cipher."
+)
+
+# The text of a row, by its name.
+BOUNDS = {
+    "call_nop_3_ints": _CALL,
+    "two_threads_one_function": _CALL + " Nothing is shared that either thread writes.",
+    "call_typed_add3": "The callee checks the number and the types of the arguments, the caller that of the result, as in C++.",
+    "string_heap": "Each library counts the objects that it has created and freed, so that it is not unmapped too early: six"
+    " instructions for each.",
+    "array_iterate_per_item": "An iteration compares the type of each element before it reads it, two of seven instructions, because"
+    " an Array of ints may contain bools and integers of more than 64 bits. C++ checks once, when the Array arrives.",
+    "array_get": "As in an iteration, the type of the element is compared. An index that does not exist gives an error value, not an"
+    " exception.",
+    "library_call_0": _GIL,
+    "library_call_3_tensors": _GIL,
+    "callback_from_library_0": _CALLBACK,
+    "callback_from_library_0_gil_kept": _CALLBACK,
+    "callback_from_library_3_ints": _CALLBACK,
+    "load": "The library refers to symbols of the runtime, which is not visible to the whole process. So a generated library is loaded"
+    " with it: eight system calls, one more mapping, and one page that the dynamic loader copies. The dynamic loader fixes where a"
+    " library looks up its symbols when it loads it, so libraries cannot share one.",
+    "load_again": "One system call asks whether the file is still that of the loaded library or a newer build.",
+    "graph_structural_equal_mutable": _LOCKED,
+    "graph_structural_hash_mutable": _LOCKED,
+    "cast_f32_to_f64": _CAST,
+    "cast_f64_to_f32": _CAST,
+    "cast_i32_to_f32": _CAST,
+    "session_up_64mib_key": _64_MIB,
+    "session_down_64mib_key": _64_MIB,
+    "memory_object_python_defined": "32 bytes are room for `__dict__` and weak references, which Python adds to classes without"
+    " `__slots__`. Each field has 16 bytes, a value with its type and lock, where tvm_ffi has 8 for an int.",
+}
