@@ -60,8 +60,8 @@ impl Choice {
 const CHOICES: [Choice; 5] = [
     Choice { features: "", now: 139, goal: None },
     Choice { features: "runtime,modules", now: 300, goal: Some(300) },
-    Choice { features: "runtime,modules,rpc", now: 621, goal: Some(700) },
-    Choice { features: "runtime,modules,rpc,server", now: 826, goal: None },
+    Choice { features: "runtime,modules,rpc", now: 629, goal: Some(700) },
+    Choice { features: "runtime,modules,rpc,server", now: 834, goal: None },
     CORPUS,
 ];
 
@@ -69,7 +69,7 @@ const CHOICES: [Choice; 5] = [
 const CORPUS: Choice = Choice {
     features: "runtime,modules,reflect,define,null,containers,named,hints,elements,\
                views,streams,tiles,custom,checks",
-    now: 824,
+    now: 828,
     goal: None,
 };
 
