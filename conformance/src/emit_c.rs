@@ -123,7 +123,7 @@ fn many(function: &str, items: &[Value]) -> Result<String, String> {
 }
 
 /// Returns a C string literal with the given bytes. Bytes other than printable ASCII characters become octal escapes.
-fn quote(bytes: &[u8]) -> String {
+pub(crate) fn quote(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for (i, byte) in bytes.iter().enumerate() {
         if i > 0 && i % 512 == 0 {

@@ -6,6 +6,7 @@
 use serde_json::Value as Json;
 
 pub mod emit_c;
+pub mod emit_cpp;
 pub mod run;
 pub mod value;
 

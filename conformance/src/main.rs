@@ -1,17 +1,22 @@
-//! Writes a C program that runs conformance cases. `anyfn-conformance emit-c FILE` writes the
-//! program for the corpus, and `anyfn-conformance emit-peer-c FILE` the program for the testing
-//! library of the peer.
+//! Writes a C or C++ program that runs conformance cases. `anyfn-conformance emit-c FILE` writes the
+//! C program for the corpus, `anyfn-conformance emit-cpp FILE` the C++ program, and
+//! `anyfn-conformance emit-peer-c FILE` the C program for the testing library of the peer.
 
 use std::process::ExitCode;
 
-use anyfn_conformance::{Corpus, emit_c};
+use anyfn_conformance::{Corpus, emit_c, emit_cpp};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["emit-c", file] => emit(anyfn_conformance::load(), "conformance_begin", file),
-        ["emit-peer-c", file] => emit(Corpus::load_peer(), "conformance_begin_peer", file),
-        _ => Err("usage: anyfn-conformance (emit-c | emit-peer-c) FILE".into()),
+        ["emit-c", file] => {
+            write(anyfn_conformance::load().and_then(|c| emit_c::program(&c, "conformance_begin")), file)
+        }
+        ["emit-cpp", file] => write(anyfn_conformance::load().and_then(|c| emit_cpp::program(&c)), file),
+        ["emit-peer-c", file] => {
+            write(Corpus::load_peer().and_then(|c| emit_c::program(&c, "conformance_begin_peer")), file)
+        }
+        _ => Err("usage: anyfn-conformance (emit-c | emit-cpp | emit-peer-c) FILE".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,7 +27,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn emit(corpus: Result<Corpus, String>, begin: &str, file: &str) -> Result<(), String> {
-    let text = emit_c::program(&corpus?, begin)?;
-    std::fs::write(file, text).map_err(|e| format!("{file}: {e}"))
+fn write(program: Result<String, String>, file: &str) -> Result<(), String> {
+    std::fs::write(file, program?).map_err(|e| format!("{file}: {e}"))
 }

@@ -271,7 +271,6 @@ fn build(run: &Run, file: &Path, mode: Mode, lib_dir: &Path) -> Result<PathBuf> 
 
 /// Returns the command that runs a compiled program.
 fn start(program: &Path, mode: Mode) -> Result<Cmd> {
-    let lib_dir = paths::build_dir();
     let started = if mode == Mode::Valgrind {
         Cmd::new("valgrind")
             .words("-q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite")
@@ -280,10 +279,13 @@ fn start(program: &Path, mode: Mode) -> Result<Cmd> {
     } else {
         Cmd::new(program)
     };
-    Ok(started
-        .env("ANYFN_LIB_DIR", &lib_dir)
-        .env("ANYFN_TESTING_LIB", lib_dir.join("libanyfn_testing.so"))
-        .env("ANYFN_SCRATCH_DIR", mode_dir(mode)?))
+    Ok(in_test_environment(started).env("ANYFN_SCRATCH_DIR", mode_dir(mode)?))
+}
+
+/// Sets the environment variables with which test programs find the built libraries.
+pub(crate) fn in_test_environment(program: Cmd) -> Cmd {
+    let lib_dir = paths::build_dir();
+    program.env("ANYFN_LIB_DIR", &lib_dir).env("ANYFN_TESTING_LIB", lib_dir.join("libanyfn_testing.so"))
 }
 
 fn mode_dir(mode: Mode) -> Result<PathBuf> {
@@ -304,6 +306,6 @@ fn cc() -> String {
     std::env::var("CC").unwrap_or_else(|_| "gcc".to_owned())
 }
 
-fn cxx() -> String {
+pub(crate) fn cxx() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned())
 }

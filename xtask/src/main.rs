@@ -7,6 +7,7 @@ mod board;
 mod c_tests;
 mod codegen;
 mod compat;
+mod cpp_tests;
 mod debian;
 mod dist;
 mod examples;

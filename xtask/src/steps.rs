@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, compat, debian, dist, examples, paths, planted, portable, python, python_tests, small,
-    source, system_rust, targets, tidy,
+    board, codegen, compat, cpp_tests, debian, dist, examples, paths, planted, portable, python, python_tests,
+    small, source, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -52,6 +52,8 @@ const DOCS: &[&str] = &["README.md", "docs"];
 const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
+const CPP_SOURCES: &[&str] =
+    &["bindings/c/include", "bindings/cpp", "xtask/src/cpp_tests.rs", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
 /// Inputs of the check of the public API: the sources of the public items of the crate `anyfn`, and the list
@@ -166,6 +168,12 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(c_tests::no_address_sanitizer)
             .packages(LIBRARIES)
             .inputs(C_SOURCES),
+        Step::new("c++ headers", cpp_tests::headers)
+            .uses(BUILD)
+            .packages(LIBRARIES)
+            .inputs(CPP_SOURCES)
+            .inputs(&["docs"]),
+        Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES),
         Step::in_parts(
             "python tests",
             || python_tests::parts(|file| !file.uses_compiler && file.name != python_tests::CORPUS),
@@ -233,6 +241,12 @@ pub(crate) fn test() -> Vec<Step> {
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(C_SOURCES)
             .quick(),
+        Step::new("conformance, c++", cpp_tests::conformance)
+            .uses(BUILD)
+            .needs_member("conformance")
+            .packages(&["anyfn-conformance", "anyfn-lib"])
+            .inputs(CPP_SOURCES)
+            .inputs(&["conformance/cpp"]),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
             .uses(BUILD)
             .needs_member("conformance")

@@ -1,0 +1,471 @@
+/*
+ * Containers that all languages share: Array and Map, which do not change while they are shared; List and Dict, which all
+ * holders see change.
+ *
+ *     void example() {
+ *       anyfn::Array<int64_t> numbers = {1, 2, 3};
+ *       int64_t sum = 0;
+ *       for (int64_t number : numbers) sum += number;
+ *
+ *       anyfn::Map<anyfn::String, int64_t> ages = {{"Ada", 36}};
+ *       ages.set("Alan", 41);
+ *       int64_t age = ages.at("Ada");
+ *
+ *       anyfn::List<std::string> names;
+ *       names.push_back("Grace");
+ *       ANYFN_CHECK(sum == 6 && age == 36 && names.size() == 1, ValueError) << "other values";
+ *     }
+ */
+#ifndef ANYFN_CONTAINER_HPP_
+#define ANYFN_CONTAINER_HPP_
+
+#include <anyfn/registry.hpp>
+
+#include <initializer_list>
+#include <iterator>
+
+namespace anyfn {
+inline namespace v0 {
+namespace detail {
+
+/* ---- Objects of Arrays ----------------------------------------------------------------------------------------- */
+
+inline TVMFFISeqCell* seq_cell(TVMFFIObject* object) { return static_cast<TVMFFISeqCell*>(anyfn_object_cell(object)); }
+inline TVMFFIAny* seq_data(TVMFFIObject* object) { return static_cast<TVMFFIAny*>(seq_cell(object)->data); }
+
+inline void destroy_array(void* handle) {
+  auto* object = static_cast<TVMFFIObject*>(handle);
+  for (int64_t i = seq_cell(object)->size; i > 0; --i) anyfn_release(&seq_data(object)[i - 1]);
+}
+inline void free_array(void* handle) { ::operator delete(handle); }
+inline void drop_array(void* handle, int flags) { release_object(handle, flags, destroy_array, free_array); }
+
+/** Makes an Array with room for elements, which are part of the object. */
+inline TVMFFIObject* new_array(size_t capacity) {
+  const size_t head = sizeof(TVMFFIObject) + sizeof(TVMFFISeqCell);
+  if (capacity > (SIZE_MAX - head) / sizeof(TVMFFIAny)) throw_error(Error("MemoryError", "an Array is too large"));
+  auto* object = static_cast<TVMFFIObject*>(::operator new(head + capacity * sizeof(TVMFFIAny)));
+  object->combined_ref_count = (uint64_t{1} << 32) | 1;
+  object->type_index = kTVMFFIArray;
+  object->flags = 0;
+  object->deleter = drop_array;
+  TVMFFISeqCell* cell = seq_cell(object);
+  cell->data = reinterpret_cast<char*>(object) + head;
+  cell->size = 0;
+  cell->capacity = static_cast<int64_t>(capacity);
+  cell->data_deleter = nullptr;
+  return object;
+}
+
+inline bool is_unique(const TVMFFIObject* object) {
+#if defined(__GNUC__)
+  return __atomic_load_n(&object->combined_ref_count, __ATOMIC_ACQUIRE) == ((uint64_t{1} << 32) | 1);
+#else
+  return false;
+#endif
+}
+
+/** Returns an Array that nothing else refers to and that has room for `more` elements: `array` itself or a copy. */
+inline ObjectRef unique_array(ObjectRef array, size_t more) {
+  TVMFFIObject* object = array.handle();
+  const size_t size = object != nullptr ? static_cast<size_t>(seq_cell(object)->size) : 0;
+  if (object != nullptr && is_unique(object) && static_cast<size_t>(seq_cell(object)->capacity) >= size + more) return array;
+  TVMFFIObject* copy = new_array(more == 0 ? size : (size + more < 4 ? 4 : size + size / 2 + more));
+  ObjectRef out = ObjectRef::from_owned<ObjectRef>(copy);
+  for (size_t i = 0; i < size; ++i) {
+    copy_value(seq_data(object)[i], &seq_data(copy)[i]);
+    ++seq_cell(copy)->size;
+  }
+  return out;
+}
+
+[[noreturn]] ANYFN_COLD inline void throw_index(const char* name, int64_t index, int64_t size) {
+  Text message;
+  message << "index " << index << " is out of range for a" << name << " of " << size << (size == 1 ? " element" : " elements");
+  throw_error(Error("IndexError", message));
+}
+
+/** Calls a function of the runtime and returns its result. */
+template <class... A>
+Any run(const char* name, const A&... args) {
+  Pack<sizeof...(A)> pack;
+  Any result;
+  size_t i = 0;
+  (void)i;
+  (pack.set(i++, args), ...);
+  check(call_runtime(name, pack.values, static_cast<int32_t>(sizeof...(A)), result.out()));
+  return result;
+}
+
+/** Reads an element of a container as `T`. */
+template <class T>
+T element(const TVMFFIAny& value, const char* subject) {
+  if (!ANYFN_LIKELY(Traits<T>::accepts(value))) throw_mismatch(Traits<T>::desc, value, subject);
+  return Traits<T>::get(value);
+}
+
+template <class T>
+constexpr void check_element() {
+  static_assert(is_value_v<T>, "anyfn: the elements of the container have a type that is not a type of values");
+  static_assert(!is_borrowed_v<T>, "anyfn: the elements of a container cannot be borrowed; use anyfn::String or std::string");
+}
+
+}  // namespace detail
+
+/** A sequence that does not change while it is shared. A change of a shared Array makes a copy. */
+template <class T>
+class Array : public ObjectRef {
+ public:
+  using value_type = T;
+
+  Array() noexcept { detail::check_element<T>(); }
+  Array(std::nullptr_t) noexcept {}
+  Array(std::initializer_list<T> items) : Array(items.begin(), items.end()) {}
+  template <class Iterator, class = decltype(*std::declval<Iterator>())>
+  Array(Iterator begin, Iterator end) {
+    for (; begin != end; ++begin) push_back(*begin);
+  }
+
+  size_t size() const noexcept { return handle() != nullptr ? static_cast<size_t>(detail::seq_cell(handle())->size) : 0; }
+  bool empty() const noexcept { return size() == 0; }
+  /** Returns an element. Throws `IndexError` if it does not exist. */
+  T operator[](size_t i) const {
+    if (!ANYFN_LIKELY(i < size())) detail::throw_index("n Array", static_cast<int64_t>(i), static_cast<int64_t>(size()));
+    return detail::element<T>(detail::seq_data(handle())[i], "element of the Array");
+  }
+
+  /** Adds an element at the end. Other references to the Array keep the old elements. */
+  void push_back(const T& item) {
+    make_unique(1);
+    TVMFFISeqCell* cell = detail::seq_cell(handle());
+    TVMFFIAny* at = &detail::seq_data(handle())[cell->size];
+    *at = anyfn_none();
+    Traits<T>::put(item, at);
+    ++cell->size;
+  }
+  /** Replaces an element. Throws `IndexError` if it does not exist. */
+  void set(size_t i, const T& item) {
+    if (i >= size()) detail::throw_index("n Array", static_cast<int64_t>(i), static_cast<int64_t>(size()));
+    Any made(item);
+    make_unique(0);
+    anyfn_release(&detail::seq_data(handle())[i]);
+    detail::seq_data(handle())[i] = made.release();
+  }
+
+  class iterator {
+   public:
+    using difference_type = std::ptrdiff_t;
+    using value_type = T;
+    using pointer = void;
+    using reference = T;
+    using iterator_category = std::input_iterator_tag;
+    explicit iterator(const TVMFFIAny* at) noexcept : at_(at) {}
+    T operator*() const { return detail::element<T>(*at_, "element of the Array"); }
+    iterator& operator++() noexcept {
+      ++at_;
+      return *this;
+    }
+    iterator operator++(int) noexcept { return iterator(at_++); }
+    bool operator==(const iterator& other) const noexcept { return at_ == other.at_; }
+    bool operator!=(const iterator& other) const noexcept { return at_ != other.at_; }
+
+   private:
+    const TVMFFIAny* at_;
+  };
+  iterator begin() const noexcept { return iterator(handle() != nullptr ? detail::seq_data(handle()) : nullptr); }
+  iterator end() const noexcept { return iterator(handle() != nullptr ? detail::seq_data(handle()) + size() : nullptr); }
+
+ private:
+  void make_unique(size_t more) {
+    ObjectRef unique = detail::unique_array(std::move(static_cast<ObjectRef&>(*this)), more);
+    *this = ObjectRef::from_owned<Array>(unique.release());
+  }
+};
+
+/** A mapping in order of insertion that does not change while it is shared. A change makes a copy. */
+template <class K, class V>
+class Map : public ObjectRef {
+ public:
+  using value_type = std::pair<K, V>;
+
+  Map() noexcept {
+    detail::check_element<K>();
+    detail::check_element<V>();
+  }
+  Map(std::nullptr_t) noexcept {}
+  Map(std::initializer_list<std::pair<K, V>> items) : Map(items.begin(), items.end()) {}
+  template <class Iterator, class = decltype(std::declval<Iterator>()->first)>
+  Map(Iterator begin, Iterator end) {
+    Array<Any> flat;
+    for (; begin != end; ++begin) {
+      flat.push_back(Any(begin->first));
+      flat.push_back(Any(begin->second));
+    }
+    assign(flat);
+  }
+
+  size_t size() const { return handle() != nullptr ? detail::run("ffi.MapSize", any()).template cast<size_t>() : 0; }
+  bool empty() const { return size() == 0; }
+  bool contains(const K& key) const {
+    return handle() != nullptr && detail::run("ffi.MapCount", any(), Any(key)).template cast<int64_t>() != 0;
+  }
+  /** Returns the value of a key. Throws `KeyError` if the key does not exist. */
+  V at(const K& key) const {
+    if (handle() == nullptr) (void)detail::run("ffi.MapGetItem", detail::run("ffi.Map"), Any(key));
+    const Any value = detail::run("ffi.MapGetItem", any(), Any(key));
+    return detail::element<V>(value.raw(), "value of the Map");
+  }
+  V operator[](const K& key) const { return at(key); }
+  /** Returns the value of a key, or nothing if the key does not exist. */
+  std::optional<V> find(const K& key) const {
+    if (!contains(key)) return std::nullopt;
+    return at(key);
+  }
+  /** Adds a pair, or replaces the value of its key. Other references to the Map keep the old pairs. */
+  void set(const K& key, const V& value) {
+    Array<Any> flat;
+    detail::Elements pairs;
+    (void)pairs.read_mapping(any().raw());
+    for (size_t i = 0; i < pairs.size(); ++i) flat.push_back(Any(AnyView(pairs[i])));
+    flat.push_back(Any(key));
+    flat.push_back(Any(value));
+    assign(flat);
+  }
+  /** Calls `visit(key, value)` with each pair in order of insertion. */
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    const ObjectRef held = *this;
+    detail::Elements pairs;
+    (void)pairs.read_mapping(any().raw());
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      visit(detail::element<K>(pairs[i], "key of the Map"), detail::element<V>(pairs[i + 1], "value of the Map"));
+    }
+  }
+
+ private:
+  AnyView any() const { return AnyView(anyfn_object(handle())); }
+  void assign(const Array<Any>& flat) {
+    static const PackedFunc make = get_global_func("ffi.Map");
+    Any made = make.call_packed(flat.handle() != nullptr ? detail::seq_data(flat.handle()) : nullptr,
+                                static_cast<int32_t>(flat.size()));
+    *this = ObjectRef::from_owned<Map>(made.release().v_obj);
+  }
+};
+
+/** A sequence that all holders see change. Functions of the runtime read and change it, so threads may share it. */
+template <class T>
+class List : public ObjectRef {
+ public:
+  using value_type = T;
+
+  List() : List(std::initializer_list<T>{}) {}
+  List(std::nullptr_t) noexcept {}
+  List(std::initializer_list<T> items) : List(items.begin(), items.end()) {}
+  template <class Iterator, class = decltype(*std::declval<Iterator>())>
+  List(Iterator begin, Iterator end) {
+    detail::check_element<T>();
+    *this = ObjectRef::from_owned<List>(detail::run("ffi.List").release().v_obj);
+    for (; begin != end; ++begin) push_back(*begin);
+  }
+
+  size_t size() const { return detail::run("ffi.ListSize", any()).template cast<size_t>(); }
+  bool empty() const { return size() == 0; }
+  /** Returns an element. Throws `IndexError` if it does not exist. */
+  T operator[](size_t i) const {
+    const Any value = detail::run("ffi.ListGetItem", any(), i);
+    return detail::element<T>(value.raw(), "element of the List");
+  }
+  void push_back(const T& item) const { (void)detail::run("ffi.ListAppend", any(), Any(item)); }
+  void set(size_t i, const T& item) const { (void)detail::run("ffi.ListSetItem", any(), i, Any(item)); }
+  /** Removes an element and returns it; a negative index counts from the end. Throws `IndexError` if it does not exist. */
+  T pop(int64_t i = -1) const {
+    if (i < 0) i += static_cast<int64_t>(size());
+    const Any value = detail::run("ffi.ListPop", any(), i);
+    return detail::element<T>(value.raw(), "element of the List");
+  }
+  void clear() const { (void)detail::run("ffi.ListClear", any()); }
+  /** Returns the present elements as an Array. */
+  Array<T> to_array() const {
+    detail::Elements items;
+    Array<T> out;
+    (void)items.read_sequence(any().raw());
+    for (size_t i = 0; i < items.size(); ++i) out.push_back(detail::element<T>(items[i], "element of the List"));
+    return out;
+  }
+
+ private:
+  AnyView any() const { return AnyView(anyfn_object(checked())); }
+};
+
+/** A mapping in order of insertion that all holders see change. Threads may share it. */
+template <class K, class V>
+class Dict : public ObjectRef {
+ public:
+  using value_type = std::pair<K, V>;
+
+  Dict() : Dict(std::initializer_list<std::pair<K, V>>{}) {}
+  Dict(std::nullptr_t) noexcept {}
+  Dict(std::initializer_list<std::pair<K, V>> items) {
+    detail::check_element<K>();
+    detail::check_element<V>();
+    *this = ObjectRef::from_owned<Dict>(detail::run("ffi.Dict").release().v_obj);
+    for (const auto& item : items) set(item.first, item.second);
+  }
+
+  size_t size() const { return detail::run("ffi.DictSize", any()).template cast<size_t>(); }
+  bool empty() const { return size() == 0; }
+  bool contains(const K& key) const { return detail::run("ffi.DictCount", any(), Any(key)).template cast<int64_t>() != 0; }
+  /** Returns the value of a key. Throws `KeyError` if the key does not exist. */
+  V at(const K& key) const {
+    const Any value = detail::run("ffi.DictGetItem", any(), Any(key));
+    return detail::element<V>(value.raw(), "value of the Dict");
+  }
+  V operator[](const K& key) const { return at(key); }
+  void set(const K& key, const V& value) const { (void)detail::run("ffi.DictSetItem", any(), Any(key), Any(value)); }
+  void erase(const K& key) const { (void)detail::run("ffi.DictErase", any(), Any(key)); }
+  void clear() const { (void)detail::run("ffi.DictClear", any()); }
+  /** Calls `visit(key, value)` with each present pair in order of insertion. */
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    detail::Elements pairs;
+    (void)pairs.read_mapping(any().raw());
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      visit(detail::element<K>(pairs[i], "key of the Dict"), detail::element<V>(pairs[i + 1], "value of the Dict"));
+    }
+  }
+
+ private:
+  AnyView any() const { return AnyView(anyfn_object(checked())); }
+};
+
+/** Extents of a tensor: integers that do not change. */
+class Shape : public ObjectRef {
+ public:
+  Shape() : Shape(nullptr, 0) {}
+  Shape(std::nullptr_t) noexcept {}
+  Shape(std::initializer_list<int64_t> extents) : Shape(extents.begin(), extents.size()) {}
+  Shape(const int64_t* extents, size_t size) {
+    Array<int64_t> flat;
+    for (size_t i = 0; i < size; ++i) flat.push_back(extents[i]);
+    Any made;
+    detail::check(detail::call_runtime("ffi.Shape", size > 0 ? detail::seq_data(flat.handle()) : nullptr,
+                                       static_cast<int32_t>(size), made.out()));
+    static_cast<ObjectRef&>(*this) = ObjectRef::from_owned<ObjectRef>(made.release().v_obj);
+  }
+
+  size_t size() const noexcept { return cell()->size; }
+  bool empty() const noexcept { return size() == 0; }
+  const int64_t* data() const noexcept { return cell()->data; }
+  const int64_t* begin() const noexcept { return data(); }
+  const int64_t* end() const noexcept { return data() + size(); }
+  /** Returns an extent. Throws `IndexError` if it does not exist. */
+  int64_t operator[](size_t i) const {
+    if (i >= size()) detail::throw_index(" Shape", static_cast<int64_t>(i), static_cast<int64_t>(size()));
+    return data()[i];
+  }
+
+ private:
+  const TVMFFIShapeCell* cell() const noexcept { return static_cast<const TVMFFIShapeCell*>(anyfn_object_cell(handle())); }
+};
+
+template <>
+struct Traits<Shape> : detail::RefTraits<Shape> {
+  static constexpr TypeDesc desc = detail::plain_desc(TypeDesc::kShape);
+  static bool accepts(const TVMFFIAny& value) { return detail::has_type(value, kTVMFFIShape); }
+};
+
+namespace detail {
+
+/** Traits of containers. A container of the other kind, mutable or not, is accepted and copied. */
+template <class C, int32_t kIndex>
+struct ContainerTraits {
+  static constexpr bool is_borrowed = false;
+  static void put(C x, TVMFFIAny* out) {
+    if (x.handle() != nullptr) {
+      *out = anyfn_object(x.release());
+    } else if constexpr (kIndex == kTVMFFIArray) {
+      *out = anyfn_object(new_array(0));
+    } else {
+      *out = kIndex == kTVMFFIMap ? run("ffi.Map").release() : anyfn_none();
+    }
+  }
+  static bool view(const C& x, TVMFFIAny* out) {
+    if (x.handle() != nullptr) {
+      *out = anyfn_object(x.handle());
+      return false;
+    }
+    put(x, out);
+    return out->type_index != kTVMFFINone;
+  }
+};
+
+template <class C, class T>
+C sequence_from(const TVMFFIAny& value) {
+  Elements items;
+  if (!items.read_sequence(value)) throw_mismatch(Traits<C>::desc, value);
+  C out;
+  for (size_t i = 0; i < items.size(); ++i) out.push_back(element<T>(items[i], "element of the sequence"));
+  return out;
+}
+
+template <class C, class K, class V>
+C mapping_from(const TVMFFIAny& value) {
+  Elements pairs;
+  if (!pairs.read_mapping(value)) throw_mismatch(Traits<C>::desc, value);
+  C out;
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    out.set(element<K>(pairs[i], "key of the mapping"), element<V>(pairs[i + 1], "value of the mapping"));
+  }
+  return out;
+}
+
+}  // namespace detail
+
+template <class T>
+struct Traits<Array<T>> : detail::ContainerTraits<Array<T>, kTVMFFIArray> {
+  static constexpr TypeDesc desc = detail::desc_of<T>(TypeDesc::kArray);
+  static bool accepts(const TVMFFIAny& value) { return detail::accepts(desc, value); }
+  static Array<T> get(const TVMFFIAny& value) {
+    if (detail::has_type(value, kTVMFFIArray)) return ObjectRef::from_borrowed<Array<T>>(detail::object_of(value));
+    return detail::sequence_from<Array<T>, T>(value);
+  }
+};
+
+template <class T>
+struct Traits<List<T>> : detail::ContainerTraits<List<T>, kTVMFFIList> {
+  static constexpr TypeDesc desc = detail::desc_of<T>(TypeDesc::kList);
+  static bool accepts(const TVMFFIAny& value) { return detail::accepts(desc, value); }
+  static List<T> get(const TVMFFIAny& value) {
+    if (detail::has_type(value, kTVMFFIList)) {
+      return ObjectRef::from_borrowed<List<T>>(detail::object_of(value));
+    }
+    return detail::sequence_from<List<T>, T>(value);
+  }
+};
+
+template <class K, class V>
+struct Traits<Map<K, V>> : detail::ContainerTraits<Map<K, V>, kTVMFFIMap> {
+  static constexpr TypeDesc desc = detail::desc_of<K, V>(TypeDesc::kMap);
+  static bool accepts(const TVMFFIAny& value) { return detail::accepts(desc, value); }
+  static Map<K, V> get(const TVMFFIAny& value) {
+    if (detail::has_type(value, kTVMFFIMap)) return ObjectRef::from_borrowed<Map<K, V>>(detail::object_of(value));
+    return detail::mapping_from<Map<K, V>, K, V>(value);
+  }
+};
+
+template <class K, class V>
+struct Traits<Dict<K, V>> : detail::ContainerTraits<Dict<K, V>, kTVMFFIDict> {
+  static constexpr TypeDesc desc = detail::desc_of<K, V>(TypeDesc::kDict);
+  static bool accepts(const TVMFFIAny& value) { return detail::accepts(desc, value); }
+  static Dict<K, V> get(const TVMFFIAny& value) {
+    if (detail::has_type(value, kTVMFFIDict)) {
+      return ObjectRef::from_borrowed<Dict<K, V>>(detail::object_of(value));
+    }
+    return detail::mapping_from<Dict<K, V>, K, V>(value);
+  }
+};
+
+}  // namespace v0
+}  // namespace anyfn
+
+#endif  // ANYFN_CONTAINER_HPP_

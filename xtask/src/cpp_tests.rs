@@ -1,0 +1,146 @@
+//! Compiles the C++ headers, the examples in them, and the programs in `bindings/cpp/tests`, and runs what can be run.
+//!
+//! The comment at the top of each header contains an example, indented by four columns. If the example has a function
+//! `example`, the test calls it. The test programs are described in [`crate::c_tests`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Cmd, cargo_cmd};
+use crate::result::Result;
+use crate::runner::Run;
+use crate::{c_tests, paths};
+
+const TESTS: &str = "bindings/cpp/tests";
+const INCLUDE: &str = "bindings/cpp/include";
+const C_INCLUDE: &str = "bindings/c/include";
+const STRICT: &str = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror";
+
+/// Program without exceptions.
+const WITHOUT_EXCEPTIONS: &str = "status";
+
+/// Compiles each header, included twice, with the examples in it, and runs the examples.
+pub(crate) fn headers(run: &Run) -> Result<()> {
+    let dir = scratch("cpp-headers")?;
+    let mut list: Vec<_> = files(&paths::root().join(INCLUDE).join("anyfn"), "hpp")?;
+    list.sort();
+    for header in list {
+        let name = header.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&header).map_err(|e| format!("{}: {e}", header.display()))?;
+        let example = example(&text);
+        let call = if example.contains("void example()") { "  example();\n" } else { "" };
+        let include = format!("#include <anyfn/{name}>\n");
+        let source = format!("{include}{include}\n{example}\nint main() {{\n{call}  return 0;\n}}\n");
+        let file = dir.join(format!("{name}.cc"));
+        fs::write(&file, source).map_err(|e| format!("{}: {e}", file.display()))?;
+        let program = compile(run, &file, &file.with_extension(""), "-std=c++17 -O0")?;
+        run.cmd(Cmd::new(program))?;
+    }
+    ["docs/cpp.md", "docs/start/cpp.md"]
+        .into_iter()
+        .filter(|page| paths::root().join(page).exists())
+        .try_for_each(|page| samples(run, &dir, page))
+}
+
+/// Returns the example in the comment at the top of a header.
+fn example(header: &str) -> String {
+    let comment = header.split(" */").next().unwrap_or_default();
+    let mut out = String::new();
+    for line in comment.lines() {
+        match line.strip_prefix(" *     ") {
+            Some(code) => out.push_str(code),
+            None if line == " *" => {}
+            None => continue,
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Compiles the C++ samples of the documentation page `page` as libraries.
+fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
+    let path = paths::root().join(page);
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let samples = text.split("```cpp\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    for (i, (sample, _)) in samples.enumerate() {
+        let file = dir.join(format!("{}_{i}.cc", page.replace(['/', '.'], "_")));
+        fs::write(&file, sample).map_err(|e| format!("{}: {e}", file.display()))?;
+        compile(run, &file, &file.with_extension("so"), "-std=c++17 -O1 -fPIC -shared")?;
+    }
+    Ok(())
+}
+
+/// Flags of the sanitizers of memory errors and of undefined behaviour.
+const SANITIZERS: &str = "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined";
+
+/// Compiles and runs all test programs: with C++17 and sanitizers, if the compiler has them, and with C++20 and without
+/// run-time type information. The error names the programs that failed.
+pub(crate) fn run(run: &Run) -> Result<()> {
+    let mut failed = Vec::new();
+    let mut programs = files(&paths::root().join(TESTS), "cc")?;
+    programs.sort();
+    let sanitizers = if c_tests::no_address_sanitizer().is_none() { SANITIZERS } else { "" };
+    for file in programs {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let more = if name == WITHOUT_EXCEPTIONS { "-fno-exceptions" } else { "" };
+        for (standard, flags) in [("17", sanitizers), ("20", "-O1 -fno-rtti")] {
+            let program = scratch("cpp-tests")?.join(format!("{name}-{standard}"));
+            let done = compile(run, &file, &program, &format!("-std=c++{standard} {flags} {more}"))
+                .and_then(|program| run.cmd(c_tests::in_test_environment(Cmd::new(program))));
+            if let Err(e) = done {
+                run.say(&e.to_string())?;
+                failed.push(format!("{name} (C++{standard})"));
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+}
+
+/// Compiles and runs the conformance corpus as a C++ program, with sanitizers if the compiler has them.
+pub(crate) fn conformance(run: &Run) -> Result<()> {
+    let program = scratch("conformance")?.join("conformance-cpp");
+    let sanitizers = if c_tests::no_address_sanitizer().is_none() { SANITIZERS } else { "" };
+    let program = compile(run, &corpus(run)?, &program, &format!("-std=c++17 {sanitizers}"))?;
+    // Some cases make objects that refer to each other, which are never released.
+    run.cmd(c_tests::in_test_environment(Cmd::new(program)).env("ASAN_OPTIONS", "detect_leaks=0"))
+}
+
+/// Writes the program that runs the conformance corpus.
+fn corpus(run: &Run) -> Result<PathBuf> {
+    let file = scratch("conformance")?.join("conformance.cc");
+    run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-cpp").arg(&file))?;
+    Ok(file)
+}
+
+/// Compiles a program or, if `flags` say so, a library. Returns `out`.
+fn compile(run: &Run, file: &Path, out: &Path, flags: &str) -> Result<PathBuf> {
+    let lib_dir = paths::build_dir();
+    let folder = |path: &str| format!("-I{}", paths::root().join(path).display());
+    run.cmd(
+        Cmd::new(c_tests::cxx())
+            .words(STRICT)
+            .words(flags)
+            .args([folder(INCLUDE), folder(C_INCLUDE), folder("conformance/cpp")])
+            .arg(file)
+            .arg("-o")
+            .arg(out)
+            .arg("-L")
+            .arg(&lib_dir)
+            .words("-lanyfn -lpthread -ldl -lm")
+            .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
+    )?;
+    Ok(out.to_path_buf())
+}
+
+/// Returns the files of a folder that have this extension.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect())
+}
+
+fn scratch(name: &str) -> Result<PathBuf> {
+    let dir = paths::scratch_dir(name);
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    Ok(dir)
+}
