@@ -47,7 +47,13 @@ PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing
 # Architectures by their numbers in ELF files, with their names in the tags of wheels.
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64"}
 # Folders of the package that exist only in a wheel: copies of folders of the source tree.
-COPIED = {"include": ROOT / "bindings/c/include", "templates": ROOT / "crates/cli/templates"}
+COPIED = [
+    ("include", ROOT / "bindings/c/include"),
+    ("include", ROOT / "bindings/cpp/include"),
+    ("lib/cmake/anyfn", ROOT / "bindings/cpp/cmake"),
+    ("lib/pkgconfig", ROOT / "bindings/cpp/pkgconfig"),
+    ("templates", ROOT / "crates/cli/templates"),
+]
 
 # --- Building --------------------------------------------------------------------------------------------------------
 
@@ -242,7 +248,7 @@ def pack(folder, libraries):
     """Packs a wheel of the package with ``libraries``, a dict from path to built file. Returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
-    for name, source in COPIED.items():
+    for name, source in COPIED:
         for path in sorted(source.rglob("*")):
             if path.is_file():
                 files[f"{PACKAGE.name}/{name}/{path.relative_to(source).as_posix()}"] = path.read_bytes()

@@ -36,10 +36,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         let program = compile(run, &file, &file.with_extension(""), "-std=c++17 -O0")?;
         run.cmd(Cmd::new(program))?;
     }
-    ["docs/cpp.md", "docs/start/cpp.md"]
-        .into_iter()
-        .filter(|page| paths::root().join(page).exists())
-        .try_for_each(|page| samples(run, &dir, page))
+    ["README.md", "docs/cpp.md", "docs/start/cpp.md"].into_iter().try_for_each(|page| samples(run, &dir, page))
 }
 
 /// Returns the example in the comment at the top of a header.

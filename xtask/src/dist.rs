@@ -64,12 +64,21 @@ pub(crate) fn library(run: &Run, machine: &Machine) -> Result<()> {
     place(run, &library, &dir_of(machine, "compat")?.join(compat::NAME))
 }
 
-/// Writes `dist/include/anyfn/*.h`.
+/// Folders of the headers and of the packages of CMake and pkg-config, and where a distribution contains their files.
+const HEADERS: [(&str, &str); 4] = [
+    ("bindings/c/include/anyfn", "include/anyfn"),
+    ("bindings/cpp/include/anyfn", "include/anyfn"),
+    ("bindings/cpp/cmake", "lib/cmake/anyfn"),
+    ("bindings/cpp/pkgconfig", "lib/pkgconfig"),
+];
+
+/// Writes `dist/include/anyfn/*.h` and `*.hpp`, `dist/lib/cmake/anyfn` and `dist/lib/pkgconfig`.
 pub(crate) fn headers(run: &Run) -> Result<()> {
-    let dir = dist_dir("include/anyfn")?;
-    let from = paths::root().join("bindings/c/include/anyfn");
-    for entry in fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
-        copy(run, &entry.path(), &dir.join(entry.file_name()))?;
+    for (from, to) in HEADERS {
+        let (from, dir) = (paths::root().join(from), dist_dir(to)?);
+        for entry in fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
+            copy(run, &entry.path(), &dir.join(entry.file_name()))?;
+        }
     }
     Ok(())
 }

@@ -133,7 +133,13 @@ fn package_without_compiler() -> Result<PathBuf> {
     let package = folder.join("anyfn");
     copy_folder(&paths::root().join(PACKAGE), &package, &[COMPILER, "__pycache__"])?;
     // As in a wheel; without them, the package would look for the folders of the source tree beside itself.
-    for (name, source) in [("include", "bindings/c/include"), ("templates", "crates/cli/templates")] {
+    for (name, source) in [
+        ("include", "bindings/c/include"),
+        ("include", "bindings/cpp/include"),
+        ("lib/cmake/anyfn", "bindings/cpp/cmake"),
+        ("lib/pkgconfig", "bindings/cpp/pkgconfig"),
+        ("templates", "crates/cli/templates"),
+    ] {
         copy_folder(&paths::root().join(source), &package.join(name), &[])?;
     }
     Ok(folder)

@@ -33,6 +33,7 @@ const COMPILER: &str = "anyfn-compiler-lib";
 const BESIDE: &[&str] = &[
     "bindings/python",
     "bindings/c/include",
+    "bindings/cpp",
     "crates/cli/templates",
     "testing",
     "xtask/src/python.rs",

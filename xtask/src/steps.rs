@@ -172,7 +172,7 @@ pub(crate) fn test() -> Vec<Step> {
             .uses(BUILD)
             .packages(LIBRARIES)
             .inputs(CPP_SOURCES)
-            .inputs(&["docs"]),
+            .inputs(&["README.md", "docs"]),
         Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES),
         Step::in_parts(
             "python tests",

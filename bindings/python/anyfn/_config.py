@@ -13,7 +13,7 @@ def get_include() -> str:
     """Returns the folder that contains the C headers, for the option ``-I`` of a C or C++ compiler.
 
     A plugin includes ``<anyfn/anyfn.h>`` and is compiled with this option only: the process that loads the plugin provides
-    the functions of the runtime.
+    the functions of the runtime. In an installation, the folder contains the headers of C++, too.
 
     Returns:
         The absolute path of a folder of this installation.
@@ -38,7 +38,12 @@ def _library_folder() -> str:
 
 
 def _compiler_options() -> "list[str]":
-    return [f"-I{get_include()}"]
+    # In the source tree, the headers of C++ have a folder of their own.
+    sources = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "cpp", "include")
+    folders = [get_include()]
+    if not os.path.isfile(os.path.join(folders[0], "anyfn", "anyfn.hpp")) and os.path.isdir(sources):
+        folders.append(sources)
+    return [f"-I{folder}" for folder in folders]
 
 
 def _linker_options() -> "list[str]":

@@ -69,14 +69,8 @@ def run(options: argparse.Namespace) -> int:
         "@ANYFN@": _source_tree() if options.kind == "rust" else "",
         "@INCLUDE@": get_include(),
         "@COMMAND@": f"{shlex.quote(sys.executable)} -m anyfn",
-        "@PYTHON@": shlex.quote(sys.executable),
         "@LANGUAGE@": "CXX" if is_cpp else "C",
         "@SOURCE@": f"{name}.cc" if is_cpp else f"{name}.c",
-        "@HEADERS@": (
-            '"tvm_ffi.config --includedir" "tvm_ffi.config --dlpack-includedir"' if is_cpp else '"anyfn config --includedir"'
-        ),
-        "@BUILD_NEEDS@": ', "apache-tvm-ffi"' if is_cpp else "",
-        "@PIP_NEEDS@": " apache-tvm-ffi" if is_cpp else "",
     }
 
     def filled(text: str) -> str:

@@ -19,8 +19,8 @@ pytestmark = [
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
-def c_sample(page):
-    return re.search("```c\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL).group(1)
+def c_sample(page, language="c"):
+    return re.search(f"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL).group(1)
 
 
 def run(*command):
@@ -38,6 +38,16 @@ def test_kernels(tmp_path, monkeypatch):
         file.write(c_sample("docs/start/kernels.md"))
     run("make", "-C", "kernels")
     run_page("docs/start/kernels.md", {"__name__": "start"}, 2)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_cpp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "--cpp", "accounts"]) == 0
+    assert "passed" in run("make", "-C", "accounts", "test")
+    (tmp_path / "accounts/accounts.cc").write_text(c_sample("docs/start/cpp.md", "cpp"), encoding="utf-8")
+    run("make", "-C", "accounts")
+    run_page("docs/start/cpp.md", {"__name__": "start"}, 1)
 
 
 def test_compiler():

@@ -32,7 +32,7 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
             lines.push(installation.libraries()?);
         }
         if cflags {
-            flags.push(quoted(&format!("-I{}", installation.include()?)));
+            flags.extend(installation.include_options()?);
         }
         if ldflags {
             let folder = installation.libraries()?;
@@ -89,6 +89,21 @@ impl Installation {
                 installed.display()
             )
         })
+    }
+
+    /// Returns the options of a compiler for the folders of the headers. In the source tree, the headers of C++ have a
+    /// folder of their own.
+    ///
+    /// # Errors
+    /// Returns a message if the C headers are missing.
+    pub(crate) fn include_options(&self) -> Result<Vec<String>, String> {
+        let folder = self.include()?;
+        let mut options = vec![quoted(&format!("-I{folder}"))];
+        if let Some(root) = folder.strip_suffix("bindings/c/include") {
+            let in_sources = first_with([Path::new(root).join("bindings/cpp/include")], "anyfn/anyfn.hpp");
+            options.extend(in_sources.map(|folder| quoted(&format!("-I{folder}"))));
+        }
+        Ok(options)
     }
 
     /// Returns the folder of `libanyfn.so`: `lib` beside the folder `bin` of an installation, or that of this program

@@ -86,10 +86,6 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-// Python modules, with their options, that print the folders of the headers.
-const C_HEADERS: &str = "\"anyfn config --includedir\"";
-const CPP_HEADERS: &str = "\"tvm_ffi.config --includedir\" \"tvm_ffi.config --dlpack-includedir\"";
-
 /// Runs `anyfn new`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let (mut templates, mut folders, mut is_package) = (Vec::new(), Vec::new(), false);
@@ -144,13 +140,9 @@ fn make(template: &Template, is_package: bool, folder: &Path) -> Result<(), Stri
             .replace("@LIBRARY@", &library_name)
             .replace("@ANYFN@", &root.display().to_string())
             .replace("@INCLUDE@", &include)
-            .replace("@PYTHON@", "python3")
             .replace("@COMMAND@", &command.display().to_string())
             .replace("@LANGUAGE@", if is_cpp { "CXX" } else { "C" })
             .replace("@SOURCE@", &format!("{name}.{}", if is_cpp { "cc" } else { "c" }))
-            .replace("@HEADERS@", if is_cpp { CPP_HEADERS } else { C_HEADERS })
-            .replace("@BUILD_NEEDS@", if is_cpp { ", \"apache-tvm-ffi\"" } else { "" })
-            .replace("@PIP_NEEDS@", if is_cpp { " apache-tvm-ffi" } else { "" })
     };
     for (file, content) in files {
         let path = folder.join(fill(file));

@@ -14,7 +14,7 @@
  *         .field("balance", &Account::balance, anyfn::writable, anyfn::with_default)
  *         .method("deposit", &Account::deposit, "Adds an amount.", anyfn::arg("amount"));
  *
- * In Python, `Account("Ada").deposit(5)` works after `Account = anyfn.object_type("doc.Account")`.
+ * In Python, `module.Account("Ada").deposit(5)` works after `module = anyfn.load_module("library.so")`.
  *
  * A field may be of any type of values. Fields of references, such as `Ref<T>`, accept None. Threads share objects, so the
  * users of a field that is writable must ensure that no thread reads it while another one writes it.
@@ -164,22 +164,33 @@ class TypeDef {
 
   /** Registers the type. Throws `RuntimeError` if it is registered already, with other fields. */
   ANYFN_COLD void define() {
-    if (is_defined()) return;
-    for (FieldDef& field : fields_) define_field(field);
-    for (const MethodDef& method : methods_) define_method(method);
-    for (const auto& attribute : attributes_) {
-      const TVMFFIByteArray name = anyfn_byte_array(attribute.first);
-      check(TVMFFITypeRegisterAttr(index_, &name, &attribute.second.raw()));
-    }
+    const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(index_);
+    if (info == nullptr) throw_raised();
+    const bool is_known = info->metadata != nullptr;
+    if (is_known && is_same(*info)) return;
     TVMFFITypeMetadata metadata;
     std::memset(static_cast<void*>(&metadata), 0, sizeof(metadata));
     metadata.doc = anyfn_byte_array(doc_);
     metadata.creator = creator_;
     metadata.total_size = static_cast<int32_t>(size_);
     metadata.structural_eq_hash_kind = structural_;
-    check(TVMFFITypeRegisterMetadata(index_, &metadata));
+    /* Comes first: a loader that opens this library compares it, and the fields, with those of an older build. */
+    if (TVMFFITypeRegisterMetadata(index_, &metadata) != 0) {
+      if (!is_known) throw_raised();
+      drop_error();
+      Text message;
+      message << "the type " << key_
+              << " is registered already, with another layout; give it another key, or start the process again";
+      throw_error(Error("RuntimeError", message));
+    }
+    for (FieldDef& field : fields_) define_field(field);
+    for (const MethodDef& method : methods_) define_method(method);
+    for (const auto& attribute : attributes_) {
+      const TVMFFIByteArray name = anyfn_byte_array(attribute.first);
+      check(TVMFFITypeRegisterAttr(index_, &name, &attribute.second.raw()));
+    }
     const PackedFunc init = find_global_func("ffi._RegisterFFIInit");
-    if (init.defined() && has_new_ && !has_init_) (void)init(index_);
+    if (init.defined() && has_new_ && !has_init_ && !is_known) (void)init(index_);
   }
 
  protected:
@@ -253,23 +264,15 @@ class TypeDef {
     add_attribute(name, ObjectRef::from_owned<PackedFunc>(made));
   }
 
-  ANYFN_COLD bool is_defined() const {
-    const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(index_);
-    if (info == nullptr) throw_raised();
-    if (info->metadata == nullptr) return false;
-    bool same = info->metadata->total_size == size_ && static_cast<size_t>(info->num_fields) == fields_.size() &&
-                info->metadata->structural_eq_hash_kind == structural_;
+  /** Returns true if the type has been registered with the same layout. */
+  ANYFN_COLD bool is_same(const TVMFFITypeInfo& info) const {
+    bool same = info.metadata->total_size == size_ && static_cast<size_t>(info.num_fields) == fields_.size() &&
+                info.metadata->structural_eq_hash_kind == structural_;
     for (size_t i = 0; same && i < fields_.size(); ++i) {
-      const TVMFFIFieldInfo& known = info->fields[i];
+      const TVMFFIFieldInfo& known = info.fields[i];
       same = text_of(known.name) == fields_[i].name && known.offset == fields_[i].offset && known.size == fields_[i].size;
     }
-    if (!same) {
-      Text message;
-      message << "the type " << key_
-              << " is registered already, with another layout; give it another key, or start the process again";
-      throw_error(Error("RuntimeError", message));
-    }
-    return true;
+    return same;
   }
 
   ANYFN_COLD void define_field(FieldDef& field) {
