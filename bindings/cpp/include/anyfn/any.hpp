@@ -144,25 +144,47 @@ inline double get_double(const TVMFFIAny& value) {
   return wide;
 }
 
-/** Stores a string as an owned value. Up to 7 bytes are stored in the value itself. */
-inline void put_text(std::string_view text, TVMFFIAny* out) {
+inline void drop_text(void* handle, int flags) {
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) std::free(handle);
+}
+
+/** Makes a string or bytes object with a copy of the content, which follows it and ends with a NUL character. */
+inline TVMFFIObject* new_text(std::string_view text, int32_t type_index) {
+  constexpr size_t head = sizeof(TVMFFIObject) + sizeof(TVMFFIByteArray);
+  auto* object = static_cast<TVMFFIObject*>(text.size() < SIZE_MAX - head ? std::malloc(head + text.size() + 1) : nullptr);
+  if (object == nullptr) throw_error(Error("MemoryError", "out of memory"));
+  char* data = reinterpret_cast<char*>(object) + head;
+  object->combined_ref_count = (uint64_t{1} << 32) | 1;
+  object->type_index = type_index;
+  object->flags = 0;
+  object->deleter = drop_text;
+  *static_cast<TVMFFIByteArray*>(anyfn_object_cell(object)) = bytes_of(std::string_view(data, text.size()));
+  std::memcpy(data, text.data(), text.size());
+  data[text.size()] = 0;
+  return object;
+}
+
+/** Stores a string or bytes as an owned value. Up to 7 bytes are stored in the value itself. */
+inline void put_text(std::string_view text, TVMFFIAny* out, bool is_bytes = false) {
+  *out = anyfn_none();
   if (text.size() <= 7) {
-    *out = anyfn_none();
-    out->type_index = kTVMFFISmallStr;
+    out->type_index = is_bytes ? kTVMFFISmallBytes : kTVMFFISmallStr;
     out->small_str_len = static_cast<uint32_t>(text.size());
     if (!text.empty()) std::memcpy(out->v_bytes, text.data(), text.size());
     return;
   }
-  const TVMFFIByteArray bytes = bytes_of(text);
-  check(TVMFFIStringFromByteArray(&bytes, out));
+  out->type_index = is_bytes ? kTVMFFIBytes : kTVMFFIStr;
+  out->v_obj = new_text(text, out->type_index);
 }
 
 /** Copies a value into an owned one. */
 inline void copy_value(const TVMFFIAny& value, TVMFFIAny* out) {
   const int32_t index = value.type_index;
   if (index >= kTVMFFIStaticObjectBegin) {
-    (void)TVMFFIObjectIncRef(value.v_obj);
+    retain(value.v_obj);
     *out = value;
+  } else if (index == kTVMFFIRawStr && value.v_c_str != nullptr) {
+    put_text(value.v_c_str, out);
   } else if (index >= kTVMFFIDLTensorPtr && index <= kTVMFFIObjectRValueRef) {
     check(TVMFFIAnyViewToOwnedAny(&value, out));
   } else {
@@ -482,7 +504,9 @@ class Any : public AnyView {
     std::swap(value_, other.value_);
     return *this;
   }
-  ~Any() { anyfn_release(&value_); }
+  ~Any() {
+    if (value_.type_index >= kTVMFFIStaticObjectBegin) detail::release(value_.v_obj);
+  }
 
   /** Takes over an owned value. */
   static Any from_owned(const TVMFFIAny& value) noexcept {
@@ -600,10 +624,7 @@ class Bytes {
  private:
   friend struct Traits<Bytes>;
   void assign(const void* data, size_t size) {
-    TVMFFIByteArray bytes;
-    bytes.data = static_cast<const char*>(data);
-    bytes.size = size;
-    detail::check(TVMFFIBytesFromByteArray(&bytes, value_.out()));
+    detail::put_text(std::string_view(static_cast<const char*>(data), size), value_.out(), true);
   }
   Any value_;
 };

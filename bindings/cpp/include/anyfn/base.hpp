@@ -136,6 +136,44 @@ inline TVMFFIByteArray bytes_of(std::string_view text) {
   return bytes;
 }
 
+/** Adds a reference to an object, which is not NULL. */
+inline void retain(TVMFFIObject* object) noexcept {
+#if defined(__GNUC__)
+  (void)__atomic_fetch_add(&object->combined_ref_count, 1, __ATOMIC_RELAXED);
+#else
+  (void)TVMFFIObjectIncRef(object);
+#endif
+}
+
+#if defined(__GNUC__)
+/** Destroys an object whose last strong reference has been released; `before` was its count before. */
+[[gnu::noinline]] inline void destroy(TVMFFIObject* object, uint64_t before) noexcept {
+  constexpr uint64_t one_weak = uint64_t{1} << 32;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  const TVMFFIObjectDeleter deleter = object->deleter;
+  if (deleter == nullptr) return;
+  if (ANYFN_LIKELY(before == (one_weak | 1))) {
+    deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
+    return;
+  }
+  deleter(object, kTVMFFIObjectDeleterFlagBitMaskStrong);
+  if (__atomic_fetch_sub(&object->combined_ref_count, one_weak, __ATOMIC_RELEASE) >> 32 == 1) {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    deleter(object, kTVMFFIObjectDeleterFlagBitMaskWeak);
+  }
+}
+#endif
+
+/** Releases a reference to an object, which is not NULL, as docs/abi.md describes it. */
+inline void release(TVMFFIObject* object) noexcept {
+#if defined(__GNUC__)
+  const uint64_t before = __atomic_fetch_sub(&object->combined_ref_count, 1, __ATOMIC_RELEASE);
+  if ((before & 0xffffffffu) == 1) destroy(object, before);
+#else
+  (void)TVMFFIObjectDecRef(object);
+#endif
+}
+
 /** Replaces an r-value reference by a view of the object that it refers to. */
 inline TVMFFIAny plain(const TVMFFIAny& value) {
   if (value.type_index != kTVMFFIObjectRValueRef) return value;

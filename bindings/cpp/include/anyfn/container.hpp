@@ -88,12 +88,13 @@ inline ObjectRef unique_array(ObjectRef array, size_t more) {
 /** Calls a function of the runtime and returns its result. */
 template <class... A>
 Any run(const char* name, const A&... args) {
-  Pack<sizeof...(A)> pack;
+  TVMFFIAny values[sizeof...(A) + 1];
+  PackOwner pack(values);
   Any result;
   size_t i = 0;
   (void)i;
   (pack.set(i++, args), ...);
-  check(call_runtime(name, pack.values, static_cast<int32_t>(sizeof...(A)), result.out()));
+  check(call_runtime(name, sizeof...(A) > 0 ? values : nullptr, static_cast<int32_t>(sizeof...(A)), result.out()));
   return result;
 }
 
@@ -136,7 +137,10 @@ class Array : public ObjectRef {
 
   /** Adds an element at the end. Other references to the Array keep the old elements. */
   void push_back(const T& item) {
-    make_unique(1);
+    const TVMFFIObject* known = handle();
+    if (known == nullptr || !detail::is_unique(known) || detail::seq_cell(handle())->size >= detail::seq_cell(handle())->capacity) {
+      make_unique(1);
+    }
     TVMFFISeqCell* cell = detail::seq_cell(handle());
     TVMFFIAny* at = &detail::seq_data(handle())[cell->size];
     *at = anyfn_none();

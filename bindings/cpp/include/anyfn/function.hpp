@@ -540,7 +540,14 @@ struct ANYFN_LOCAL FunctionCode {
     if (object->owns_info) ::operator delete(const_cast<FunctionInfo*>(object->info));
   }
   static void free(void* handle) { ::operator delete(handle); }
-  static void drop(void* handle, int flags) { release_object(handle, flags, destroy, free); }
+  static void drop(void* handle, int flags) {
+    if constexpr (!std::is_trivially_destructible_v<F>) {
+      release_object(handle, flags, destroy, free);
+    } else {
+      if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) != 0) destroy(handle);
+      if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) free(handle);
+    }
+  }
 };
 
 template <class F, class G>
@@ -566,13 +573,12 @@ inline void release_views(TVMFFIAny* values, uint32_t owned) {
   }
 }
 
-/** Views of the arguments of a call, some of which own temporary values. */
-template <size_t N>
-struct Pack {
-  Pack() = default;
-  Pack(const Pack&) = delete;
-  Pack& operator=(const Pack&) = delete;
-  ~Pack() {
+/** Releases the temporary values among the views of the arguments of a call. */
+struct PackOwner {
+  explicit PackOwner(TVMFFIAny* views) noexcept : values(views) {}
+  PackOwner(const PackOwner&) = delete;
+  PackOwner& operator=(const PackOwner&) = delete;
+  ~PackOwner() {
     if (owned != 0) release_views(values, owned);
   }
   template <class T>
@@ -585,7 +591,7 @@ struct Pack {
       if (Traits<Value>::view(x, &values[i])) owned |= uint32_t{1} << i;
     }
   }
-  TVMFFIAny values[N > 0 ? N : 1];
+  TVMFFIAny* values;
   uint32_t owned = 0;
 };
 
@@ -672,11 +678,12 @@ class PackedFunc : public ObjectRef {
   template <class... A>
   int call(Any& result, const A&... args) const {
     static_assert(sizeof...(A) <= 32, "anyfn: a call has at most 32 arguments; use call_packed");
-    detail::Pack<sizeof...(A)> pack;
+    TVMFFIAny values[sizeof...(A) + 1];
+    detail::PackOwner pack(values);
     size_t i = 0;
     (void)i;
     (pack.set(i++, args), ...);
-    return detail::call_object(handle(), pack.values, static_cast<int32_t>(sizeof...(A)), result.out());
+    return detail::call_object(handle(), sizeof...(A) > 0 ? values : nullptr, static_cast<int32_t>(sizeof...(A)), result.out());
   }
 };
 

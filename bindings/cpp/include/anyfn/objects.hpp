@@ -142,6 +142,18 @@ inline void release_object(void* handle, int flags, void (*destroy)(void* handle
   if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) free(handle);
 }
 
+inline void* allocate(size_t size, size_t alignment) {
+  return alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? ::operator new(size, std::align_val_t{alignment})
+                                                      : ::operator new(size);
+}
+inline void deallocate(void* memory, size_t alignment) {
+  if (alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+    ::operator delete(memory, std::align_val_t{alignment});
+  } else {
+    ::operator delete(memory);
+  }
+}
+
 template <class T>
 struct ANYFN_LOCAL ObjectCode {
   static T* from(void* handle) { return static_cast<T*>(reinterpret_cast<Object*>(handle)); }
@@ -152,10 +164,14 @@ struct ANYFN_LOCAL ObjectCode {
     return reinterpret_cast<char*>(static_cast<Object*>(object)) - reinterpret_cast<char*>(object);
   }
   static void free(void* handle) {
-    ::operator delete(static_cast<void*>(static_cast<char*>(handle) - offset()), std::align_val_t{alignof(T)});
+    deallocate(static_cast<char*>(handle) - offset(), alignof(T));
   }
   static void drop(void* handle, int flags) {
-    release_object(handle, flags, std::is_trivially_destructible_v<T> ? nullptr : destroy, free);
+    if constexpr (!std::is_trivially_destructible_v<T>) {
+      release_object(handle, flags, destroy, free);
+    } else if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) {
+      free(handle);
+    }
   }
 };
 
@@ -178,7 +194,7 @@ class ObjectRef {
     return *this;
   }
   ~ObjectRef() {
-    if (object_ != nullptr) (void)TVMFFIObjectDecRef(object_);
+    if (object_ != nullptr) detail::release(object_);
   }
 
   bool defined() const noexcept { return object_ != nullptr; }
@@ -227,7 +243,7 @@ class ObjectRef {
   }
   template <class T>
   static T from_borrowed(TVMFFIObjectHandle object) noexcept {
-    anyfn_retain_object(object);
+    if (object != nullptr) detail::retain(static_cast<TVMFFIObject*>(object));
     return from_owned<T>(object);
   }
   /** Gives the reference away and becomes NULL. */
@@ -244,7 +260,7 @@ class ObjectRef {
 
  private:
   void retain() const noexcept {
-    if (object_ != nullptr) (void)TVMFFIObjectIncRef(object_);
+    if (object_ != nullptr) detail::retain(object_);
   }
   Any call_method(const char* name, const Any* values, int32_t count) const {
     TVMFFIAny args[16];
@@ -279,13 +295,13 @@ class Ref : public ObjectRef {
 template <class T, class... A>
 Ref<T> make_object(A&&... args) {
   const int32_t index = type_index_of<T>();
-  void* memory = ::operator new(sizeof(T), std::align_val_t{alignof(T)});
+  void* memory = detail::allocate(sizeof(T), alignof(T));
 #if ANYFN_EXCEPTIONS
   T* object = nullptr;
   try {
     object = ::new (memory) T(std::forward<A>(args)...);
   } catch (...) {
-    ::operator delete(memory, std::align_val_t{alignof(T)});
+    detail::deallocate(memory, alignof(T));
     throw;
   }
 #else
