@@ -9,7 +9,8 @@ builds nothing:
 
     python3 bindings/python/build.py --wheel FOLDER
 
-With ``--libraries``, it packs the libraries in another folder, such as those for another architecture.
+With ``--libraries``, it packs the libraries in another folder, such as those for another architecture. With ``--compat``, it also
+packs the file ``libtvm_ffi.so`` with which ``anyfn compat`` replaces that of apache-tvm-ffi; ``./x dist`` links that file.
 
 The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests,
 ``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
@@ -44,6 +45,8 @@ TARGETS = {
 }
 # The targets that a wheel contains.
 PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
+# The file with which `anyfn compat` replaces that of apache-tvm-ffi, in wheels that `./x dist` packs.
+COMPAT = PACKAGE / "compat" / "libtvm_ffi.so"
 # Architectures by their numbers in ELF files, with their names in the tags of wheels.
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64"}
 # Folders of the package that exist only in a wheel: copies of folders of the source tree.
@@ -257,10 +260,14 @@ def pack(folder, libraries):
     return write_wheel(folder, wheel_tag(libraries.values()), files)
 
 
-def pack_built(folder, built):
-    """Packs a wheel with the libraries in a folder that Cargo has filled, and returns its name."""
+def pack_built(folder, built, compat=None):
+    """Packs a wheel with the libraries in a folder that Cargo has filled, and returns its name. ``compat`` is the path of
+    ``libtvm_ffi.so``, if the wheel contains it.
+    """
     libraries = {path: built / f"lib{package.replace('-', '_')}.so" for package, path in PACKED.items()}
     libraries[TARGETS["anyfn-lib"]] = built / "libanyfn.so"
+    if compat is not None:
+        libraries[COMPAT] = compat
     return pack(folder, libraries)
 
 
@@ -315,13 +322,16 @@ def main():
     parser.add_argument("--no-testing", action="store_true", help="do not build the library of sample functions")
     parser.add_argument("--wheel", metavar="FOLDER", type=Path, help="only pack the present files of the package")
     parser.add_argument("--libraries", metavar="FOLDER", type=Path, help="with --wheel: pack the libraries in this folder")
+    parser.add_argument("--compat", metavar="FILE", type=Path, help="with --libraries: also pack this libtvm_ffi.so")
     options = parser.parse_args()
     if options.libraries is not None and options.wheel is None:
         parser.error("--libraries needs --wheel")
+    if options.compat is not None and options.libraries is None:
+        parser.error("--compat needs --libraries")
     if options.wheel is not None:
         options.wheel.mkdir(parents=True, exist_ok=True)
         if options.libraries is not None:
-            print(options.wheel / pack_built(options.wheel, options.libraries))
+            print(options.wheel / pack_built(options.wheel, options.libraries, options.compat))
         else:
             print(options.wheel / pack_placed(options.wheel))
         return

@@ -101,7 +101,9 @@ pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
             portable::check(run, &built.join(name))?;
         }
     }
-    python::pack_built(run, &dir, &built)
+    // The step of the libraries has written it, if there is a C++ compiler.
+    let compat = dir_of(machine, "compat")?.join(compat::NAME);
+    python::pack_built(run, &dir, &built, compat.is_file().then_some(compat.as_path()))
 }
 
 /// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the

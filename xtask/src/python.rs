@@ -163,23 +163,40 @@ fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
 }
 
 /// Runs the tests in a folder with the peer's Python package on our library: in a copy of the package of the environment of
-/// `python`, `libtvm_ffi.so` is ours. `name` is the name of the folder of the copy.
+/// `python`, the command `anyfn compat install` replaces `libtvm_ffi.so` by ours. `name` is the name of the folder of the copy.
 pub(crate) fn peer_package(run: &Run, python: PathBuf, name: &str, tests: &str) -> Result<()> {
     // The package finds its library through its list of installed files, which is copied as well.
-    const FIND: &str = "import importlib.metadata as m, tvm_ffi\n\
+    const FIND: &str = "import importlib.metadata as m, sys, tvm_ffi\n\
+                        print('python%d.%d' % sys.version_info[:2])\n\
                         print(tvm_ffi.__path__[0])\n\
                         print(m.distribution('apache-tvm-ffi')._path)";
     let found = Cmd::new(&python).arg("-c").arg(FIND).output()?;
-    let copy = paths::scratch_dir(name);
-    if copy.exists() {
-        fs::remove_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
+    let (version, copied) = found.split_once('\n').ok_or("no version of Python")?;
+    let environment = paths::scratch_dir(name);
+    if environment.exists() {
+        fs::remove_dir_all(&environment).map_err(|e| format!("{}: {e}", environment.display()))?;
     }
-    fs::create_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
-    run.cmd(Cmd::new("cp").arg("-R").args(found.lines()).arg(&copy))?;
-    let library = copy.join("tvm_ffi/lib/libtvm_ffi.so");
+    let (copy, bin) = (environment.join("lib").join(version).join("site-packages"), environment.join("bin"));
+    for folder in [&copy, &bin] {
+        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    // Through a link in another folder, Python would not find its own environment.
+    let script = format!("#!/bin/sh\nexec '{}' \"$@\"\n", python.display());
+    let interpreter = bin.join(version);
+    fs::write(&interpreter, script).map_err(|e| format!("{}: {e}", interpreter.display()))?;
+    run.cmd(Cmd::new("chmod").arg("+x").arg(&interpreter))?;
+    run.cmd(Cmd::new("cp").arg("-R").args(copied.lines()).arg(&copy))?;
+    let original = copy.join("tvm_ffi/lib").join(compat::NAME);
+    let kept = environment.join("original.so");
+    fs::copy(&original, &kept).map_err(|e| format!("{}: {e}", original.display()))?;
     let ours = compat::for_tests(run)?.join(compat::NAME);
-    fs::copy(ours, &library).map_err(|e| format!("{}: {e}", library.display()))?;
-    run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))
+    let command =
+        |word: &str| Cmd::new(paths::build_dir().join("anyfn")).words("compat").arg(word).arg(&environment);
+    run.cmd(command("check").arg("--library").arg(&ours))?;
+    run.cmd(command("install").arg("--library").arg(&ours))?;
+    run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))?;
+    run.cmd(command("restore"))?;
+    run.cmd(Cmd::new("cmp").arg(&kept).arg(&original))
 }
 
 /// Runs a Python program with its output in the step's log.
@@ -251,12 +268,16 @@ pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Empties `folder`, and packs a wheel of the package there with the libraries in the folder `built`, for their
-/// architecture.
-pub(crate) fn pack_built(run: &Run, folder: &Path, built: &Path) -> Result<()> {
+/// architecture, and with the library `compat`, if there is one.
+pub(crate) fn pack_built(run: &Run, folder: &Path, built: &Path, compat: Option<&Path>) -> Result<()> {
     let _ = fs::remove_dir_all(folder);
     let python = paths::python().ok_or("no Python environment")?;
     let build = Cmd::new(python).arg("bindings/python/build.py").arg("--wheel").arg(folder);
-    run.cmd(build.arg("--libraries").arg(built))
+    let build = build.arg("--libraries").arg(built);
+    run.cmd(match compat {
+        Some(library) => build.arg("--compat").arg(library),
+        None => build,
+    })
 }
 
 /// Returns the path of the wheel for an architecture in a folder.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from . import Module, __version__, _call, _config, _new, _serve, bundle, get_global_func, inspect_library, load_module, make_module
+from . import Module, __version__, _call, _compat, _config, _new, _serve, bundle, get_global_func, inspect_library, load_module, make_module
 from ._commands import COMPLETION, HELP, TABLE
 
 
@@ -163,7 +163,7 @@ def _doctor(as_json: bool) -> int:
 
 
 # Commands that modules of their own implement.
-_RUN = {"call": _call.run, "config": _config.run, "new": _new.run, "rpc": _serve.run}
+_RUN = {"call": _call.run, "compat": _compat.run, "config": _config.run, "new": _new.run, "rpc": _serve.run}
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -530,6 +530,81 @@ TABLE: dict[str, Any] = {
             "name": "rpc",
         },
         {
+            "commands": [
+                {
+                    "arguments": [
+                        {
+                            "complete": "file",
+                            "count": "+",
+                            "dest": "paths",
+                            "help": "folder of a Python environment, or a shared library",
+                            "name": "PATH",
+                        },
+                    ],
+                    "description": "Shows which libraries of a Python environment need libtvm_ffi.so, which of their symbols the library of anyfn lacks, the version of the package, and which runtime it has now. A single shared library can be checked, too. Nothing is changed, and no code of the environment runs. The exit status is 1 if something would not work.",
+                    "example": "anyfn compat check .venv",
+                    "help": "show what of an environment would work",
+                    "name": "check",
+                    "options": [
+                        {
+                            "complete": "library",
+                            "help": "library of anyfn; by default the libtvm_ffi.so of this installation",
+                            "names": ["--library"],
+                            "value": "FILE",
+                        },
+                        {
+                            "help": "print one JSON object for each environment or library",
+                            "names": ["--json"],
+                        },
+                    ],
+                },
+                {
+                    "arguments": [
+                        {
+                            "complete": "folder",
+                            "dest": "environment",
+                            "help": "folder of a Python environment, or of its packages",
+                            "name": "VENV",
+                        },
+                    ],
+                    "description": "Replaces libtvm_ffi.so by the library of anyfn and keeps the original beside it, after the checks of `anyfn compat check`. Then a new process of the environment imports the package; if that fails, the original is put back. Caches to whose files the environment is linked are not changed.",
+                    "example": "anyfn compat install .venv && .venv/bin/python -c 'import tvm_ffi'",
+                    "help": "replace the library, and keep the original beside it",
+                    "name": "install",
+                    "options": [
+                        {
+                            "complete": "library",
+                            "help": "library of anyfn; by default the libtvm_ffi.so of this installation",
+                            "names": ["--library"],
+                            "value": "FILE",
+                        },
+                        {
+                            "help": "replace it even if symbols are missing or the version of the package was not tested",
+                            "names": ["--force"],
+                        },
+                    ],
+                },
+                {
+                    "arguments": [
+                        {
+                            "complete": "folder",
+                            "dest": "environment",
+                            "help": "folder of a Python environment, or of its packages",
+                            "name": "VENV",
+                        },
+                    ],
+                    "description": "Puts the original libtvm_ffi.so back. If the package was upgraded or reinstalled since, its new file stays.",
+                    "example": "anyfn compat restore .venv",
+                    "help": "put the original library back",
+                    "name": "restore",
+                },
+            ],
+            "description": "Replaces libtvm_ffi.so of the package apache-tvm-ffi in a Python environment by this runtime, so that the package and all that is built on it, such as Apache TVM, run on anyfn. See docs/compat.md.",
+            "dest": "what",
+            "help": "replace libtvm_ffi.so in a Python environment by this runtime",
+            "name": "compat",
+        },
+        {
             "description": "Tests what works on this machine: the runtime, a C compiler, threads, memory, devices, and so on. Reports why the rest does not work and how to fix it. The exit status is 1 if something that should work does not.",
             "help": "test what works on this machine and report why the rest does not",
             "name": "doctor",
@@ -601,6 +676,7 @@ HELP = {
         "  config      print options for a C compiler that uses the installed runtime\n"
         "  stubs       write type stubs (.pyi) of functions and native types\n"
         "  rpc         serve functions to other processes and machines, and create keys\n"
+        "  compat      replace libtvm_ffi.so in a Python environment by this runtime\n"
         "  doctor      test what works on this machine and report why the rest does not\n"
         "  completion  print a script that completes command lines in a shell\n"
         "  version     print the versions of anyfn and of its ABI\n"
@@ -844,6 +920,70 @@ HELP = {
         "\n"
         "example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'\n"
     ),
+    "compat": (
+        "usage: anyfn compat COMMAND [OPTION...] [ARGUMENT...]\n"
+        "\n"
+        "Replaces libtvm_ffi.so of the package apache-tvm-ffi in a Python environment by this runtime, so\n"
+        "that the package and all that is built on it, such as Apache TVM, run on anyfn. See docs/compat.md.\n"
+        "\n"
+        "commands:\n"
+        "  check    show what of an environment would work\n"
+        "  install  replace the library, and keep the original beside it\n"
+        "  restore  put the original library back\n"
+        "\n"
+        "options:\n"
+        "  -h, --help  print this help\n"
+    ),
+    "compat check": (
+        "usage: anyfn compat check [--library FILE] [--json] PATH...\n"
+        "\n"
+        "Shows which libraries of a Python environment need libtvm_ffi.so, which of their symbols the library\n"
+        "of anyfn lacks, the version of the package, and which runtime it has now. A single shared library\n"
+        "can be checked, too. Nothing is changed, and no code of the environment runs. The exit status is 1\n"
+        "if something would not work.\n"
+        "\n"
+        "arguments:\n"
+        "  PATH  folder of a Python environment, or a shared library\n"
+        "\n"
+        "options:\n"
+        "  -h, --help      print this help\n"
+        "  --library FILE  library of anyfn; by default the libtvm_ffi.so of this installation\n"
+        "  --json          print one JSON object for each environment or library\n"
+        "\n"
+        "example: anyfn compat check .venv\n"
+    ),
+    "compat install": (
+        "usage: anyfn compat install [--library FILE] [--force] VENV\n"
+        "\n"
+        "Replaces libtvm_ffi.so by the library of anyfn and keeps the original beside it, after the checks of\n"
+        "`anyfn compat check`. Then a new process of the environment imports the package; if that fails, the\n"
+        "original is put back. Caches to whose files the environment is linked are not changed.\n"
+        "\n"
+        "arguments:\n"
+        "  VENV  folder of a Python environment, or of its packages\n"
+        "\n"
+        "options:\n"
+        "  -h, --help      print this help\n"
+        "  --library FILE  library of anyfn; by default the libtvm_ffi.so of this installation\n"
+        "  --force         replace it even if symbols are missing or the version of the package was not\n"
+        "                  tested\n"
+        "\n"
+        "example: anyfn compat install .venv && .venv/bin/python -c 'import tvm_ffi'\n"
+    ),
+    "compat restore": (
+        "usage: anyfn compat restore VENV\n"
+        "\n"
+        "Puts the original libtvm_ffi.so back. If the package was upgraded or reinstalled since, its new file\n"
+        "stays.\n"
+        "\n"
+        "arguments:\n"
+        "  VENV  folder of a Python environment, or of its packages\n"
+        "\n"
+        "options:\n"
+        "  -h, --help  print this help\n"
+        "\n"
+        "example: anyfn compat restore .venv\n"
+    ),
     "doctor": (
         "usage: anyfn doctor [--json]\n"
         "\n"
@@ -972,7 +1112,7 @@ COMPLETION = {
         "_anyfn_table() {\n"
         "    case $1 in\n"
         "        '')\n"
-        "            commands='inspect call bundle new config stubs rpc doctor completion version help'\n"
+        "            commands='inspect call bundle new config stubs rpc compat doctor completion version help'\n"
         "            options='-h --help -V --version'\n"
         "            valued=''\n"
         "            kinds=()\n"
@@ -1062,6 +1202,34 @@ COMPLETION = {
         "            kinds=()\n"
         "            rest=\n"
         "            ;;\n"
+        "        'compat')\n"
+        "            commands='check install restore'\n"
+        "            options='-h --help'\n"
+        "            valued=''\n"
+        "            kinds=()\n"
+        "            rest=\n"
+        "            ;;\n"
+        "        'compat check')\n"
+        "            commands=''\n"
+        "            options='-h --help --library --json'\n"
+        "            valued='--library'\n"
+        "            kinds=(file)\n"
+        "            rest=\n"
+        "            ;;\n"
+        "        'compat install')\n"
+        "            commands=''\n"
+        "            options='-h --help --library --force'\n"
+        "            valued='--library'\n"
+        "            kinds=(folder none)\n"
+        "            rest=\n"
+        "            ;;\n"
+        "        'compat restore')\n"
+        "            commands=''\n"
+        "            options='-h --help'\n"
+        "            valued=''\n"
+        "            kinds=(folder none)\n"
+        "            rest=\n"
+        "            ;;\n"
         "        'doctor')\n"
         "            commands=''\n"
         "            options='-h --help --json'\n"
@@ -1087,7 +1255,7 @@ COMPLETION = {
         "            commands=''\n"
         "            options='-h --help'\n"
         "            valued=''\n"
-        "            kinds=('words=inspect call bundle new config stubs rpc doctor completion version help')\n"
+        "            kinds=('words=inspect call bundle new config stubs rpc compat doctor completion version help')\n"
         "            rest=\n"
         "            ;;\n"
         "    esac\n"
@@ -1113,6 +1281,8 @@ COMPLETION = {
         "        'rpc server --writable') _anyfn_complete folder ;;\n"
         "        'rpc server --worker') _anyfn_complete file ;;\n"
         "        'rpc server --log') _anyfn_complete file ;;\n"
+        "        'compat check --library') _anyfn_complete library ;;\n"
+        "        'compat install --library') _anyfn_complete library ;;\n"
         "    esac\n"
         "}\n"
         "\n"
@@ -1134,6 +1304,7 @@ COMPLETION = {
         "        'config:print options for a C compiler that uses the installed runtime'\n"
         "        'stubs:write type stubs (.pyi) of functions and native types'\n"
         "        'rpc:serve functions to other processes and machines, and create keys'\n"
+        "        'compat:replace libtvm_ffi.so in a Python environment by this runtime'\n"
         "        'doctor:test what works on this machine and report why the rest does not'\n"
         "        'completion:print a script that completes command lines in a shell'\n"
         "        'version:print the versions of anyfn and of its ABI'\n"
@@ -1157,6 +1328,7 @@ COMPLETION = {
         "                config) _anyfn_config ;;\n"
         "                stubs) _anyfn_stubs ;;\n"
         "                rpc) _anyfn_rpc ;;\n"
+        "                compat) _anyfn_compat ;;\n"
         "                doctor) _anyfn_doctor ;;\n"
         "                completion) _anyfn_completion ;;\n"
         "                version) _anyfn_version ;;\n"
@@ -1353,6 +1525,59 @@ COMPLETION = {
         "        '(--show-output)--show-output[show the error output of session processes]'\n"
         "}\n"
         "\n"
+        "_anyfn_compat() {\n"
+        "    local curcontext=$curcontext state line ret=1\n"
+        "    local -A opt_args\n"
+        "    local -a names\n"
+        "    names=(\n"
+        "        'check:show what of an environment would work'\n"
+        "        'install:replace the library, and keep the original beside it'\n"
+        "        'restore:put the original library back'\n"
+        "    )\n"
+        "    _arguments -C -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '1:COMMAND:->command' \\\n"
+        "        '*::ARGUMENT:->argument' && ret=0\n"
+        "    case $state in\n"
+        "        command) _describe -t commands command names && ret=0 ;;\n"
+        "        argument)\n"
+        "            case $words[1] in\n"
+        "                check) _anyfn_compat_check ;;\n"
+        "                install) _anyfn_compat_install ;;\n"
+        "                restore) _anyfn_compat_restore ;;\n"
+        "            esac\n"
+        "            ret=$?\n"
+        "            ;;\n"
+        "    esac\n"
+        "    return ret\n"
+        "}\n"
+        "\n"
+        "_anyfn_compat_check() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '(--library)--library=[library of anyfn; by default the libtvm_ffi.so of this installation]:FILE:_files -g \"*.so(-.)\"' \\\n"
+        "        '(--json)--json[print one JSON object for each environment or library]' \\\n"
+        "        '*:PATH:_files'\n"
+        "}\n"
+        "\n"
+        "_anyfn_compat_install() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '(--library)--library=[library of anyfn; by default the libtvm_ffi.so of this installation]:FILE:_files -g \"*.so(-.)\"' \\\n"
+        "        '(--force)--force[replace it even if symbols are missing or the version of the package was not tested]' \\\n"
+        "        ':VENV:_files -/'\n"
+        "}\n"
+        "\n"
+        "_anyfn_compat_restore() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        ':VENV:_files -/'\n"
+        "}\n"
+        "\n"
         "_anyfn_doctor() {\n"
         "    _arguments -S \\\n"
         "        '(- *)-h[print this help]' \\\n"
@@ -1377,7 +1602,7 @@ COMPLETION = {
         "    _arguments -S \\\n"
         "        '(- *)-h[print this help]' \\\n"
         "        '(- *)--help[print this help]' \\\n"
-        "        '*:COMMAND:(inspect call bundle new config stubs rpc doctor completion version help)'\n"
+        "        '*:COMMAND:(inspect call bundle new config stubs rpc compat doctor completion version help)'\n"
         "}\n"
         "\n"
         "if [[ $funcstack[1] == _anyfn ]]; then\n"
@@ -1407,19 +1632,20 @@ COMPLETION = {
         "\n"
         "complete -c anyfn -f\n"
         "\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a inspect -d 'show what a library contains, what it needs and what it was built for'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a call -d 'call a function of a library and print the result'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a bundle -d 'write a library and the modules that it imports to one file'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a new -d 'create a folder with a plugin that builds, tests and loads'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a config -d 'print options for a C compiler that uses the installed runtime'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a stubs -d 'write type stubs (.pyi) of functions and native types'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a rpc -d 'serve functions to other processes and machines, and create keys'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a doctor -d 'test what works on this machine and report why the rest does not'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a completion -d 'print a script that completes command lines in a shell'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a version -d 'print the versions of anyfn and of its ABI'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -a help -d 'print the help of anyfn, or of a command'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -s h -l help -d 'print this help'\n"
-        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc doctor completion version help' -s V -l version -d 'print the versions of anyfn and of its ABI'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a inspect -d 'show what a library contains, what it needs and what it was built for'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a call -d 'call a function of a library and print the result'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a bundle -d 'write a library and the modules that it imports to one file'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a new -d 'create a folder with a plugin that builds, tests and loads'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a config -d 'print options for a C compiler that uses the installed runtime'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a stubs -d 'write type stubs (.pyi) of functions and native types'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a rpc -d 'serve functions to other processes and machines, and create keys'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a compat -d 'replace libtvm_ffi.so in a Python environment by this runtime'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a doctor -d 'test what works on this machine and report why the rest does not'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a completion -d 'print a script that completes command lines in a shell'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a version -d 'print the versions of anyfn and of its ABI'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -a help -d 'print the help of anyfn, or of a command'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'\\' inspect call bundle new config stubs rpc compat doctor completion version help' -s V -l version -d 'print the versions of anyfn and of its ABI'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'inspect\\'' -s h -l help -d 'print this help'\n"
         "complete -c anyfn -n '__anyfn_at \\'inspect\\'' -l json -d 'print one JSON object for each file'\n"
@@ -1515,6 +1741,24 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l log -r -F -d 'file for the log; the error output by default'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l show-output -d 'show the error output of session processes'\n"
         "\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -a check -d 'show what of an environment would work'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -a install -d 'replace the library, and keep the original beside it'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -a restore -d 'put the original library back'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -s h -l help -d 'print this help'\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat check\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat check\\'' -l library -r -f -a '(__fish_complete_suffix .so)' -d 'library of anyfn; by default the libtvm_ffi.so of this installation'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat check\\'' -l json -d 'print one JSON object for each environment or library'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat check\\'' -F\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat install\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat install\\'' -l library -r -f -a '(__fish_complete_suffix .so)' -d 'library of anyfn; by default the libtvm_ffi.so of this installation'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat install\\'' -l force -d 'replace it even if symbols are missing or the version of the package was not tested'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat install\\'' -f -a '(__fish_complete_directories)'\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat restore\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'compat restore\\'' -f -a '(__fish_complete_directories)'\n"
+        "\n"
         "complete -c anyfn -n '__anyfn_at \\'doctor\\'' -s h -l help -d 'print this help'\n"
         "complete -c anyfn -n '__anyfn_at \\'doctor\\'' -l json -d 'print JSON'\n"
         "\n"
@@ -1524,6 +1768,6 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'version\\'' -s h -l help -d 'print this help'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'help\\'' -s h -l help -d 'print this help'\n"
-        "complete -c anyfn -n '__anyfn_at \\'help\\'' -f -a 'inspect call bundle new config stubs rpc doctor completion version help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'help\\'' -f -a 'inspect call bundle new config stubs rpc compat doctor completion version help'\n"
     ),
 }

@@ -42,7 +42,7 @@ CASES = [
     ("anyfn new --c --python", ["--python-package"]),
     ("anyfn new --c alph", ["alphabet"]),
     ("anyfn completion z", ["zsh"]),
-    ("anyfn help comp", ["completion"]),
+    ("anyfn help comple", ["completion"]),
     ("anyfn rpc key -o beta", ["beta.npy"]),
     ("anyfn call alpha.so f beta", ["beta.npy"]),
     ("anyfn inspect -- --js", []),

@@ -61,7 +61,19 @@ def test_what_the_wheel_holds(files):
     headers |= {"anyfn/lib/pkgconfig/anyfn.pc"}
     templates = {name for name in files if name.startswith("anyfn/templates/")}
     assert templates >= {"anyfn/templates/README.md.in", "anyfn/templates/c/.gitignore.in", "anyfn/templates/rust/src/lib.rs.in"}
-    assert set(files) == sources | libraries | info | headers | templates | {"anyfn/py.typed"}
+    # `./x dist` adds it, if there is a C++ compiler.
+    optional = {"anyfn/compat/libtvm_ffi.so"} & set(files)
+    assert set(files) == sources | libraries | info | headers | templates | optional | {"anyfn/py.typed"}
+
+
+def test_the_wheel_can_hold_the_library_for_tvm_ffi(tmp_path):
+    built = tmp_path / "built"
+    built.mkdir()
+    for name in ("libanyfn_python.so", "libanyfn.so", "libanyfn_compiler_lib.so", "libtvm_ffi.so"):
+        shutil.copy(build.PACKED["anyfn-lib"], built / name)
+    for compat in (None, built / "libtvm_ffi.so"):
+        with zipfile.ZipFile(tmp_path / build.pack_built(tmp_path, built, compat)) as archive:
+            assert ("anyfn/compat/libtvm_ffi.so" in archive.namelist()) == (compat is not None)
 
 
 def test_a_plugin_needs_only_the_wheel(environment, wheel):

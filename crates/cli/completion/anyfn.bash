@@ -74,7 +74,7 @@ _anyfn_complete() {
 _anyfn_table() {
     case $1 in
         '')
-            commands='inspect call bundle new config stubs rpc doctor completion version help'
+            commands='inspect call bundle new config stubs rpc compat doctor completion version help'
             options='-h --help -V --version'
             valued=''
             kinds=()
@@ -164,6 +164,34 @@ _anyfn_table() {
             kinds=()
             rest=
             ;;
+        'compat')
+            commands='check install restore'
+            options='-h --help'
+            valued=''
+            kinds=()
+            rest=
+            ;;
+        'compat check')
+            commands=''
+            options='-h --help --library --json'
+            valued='--library'
+            kinds=(file)
+            rest=
+            ;;
+        'compat install')
+            commands=''
+            options='-h --help --library --force'
+            valued='--library'
+            kinds=(folder none)
+            rest=
+            ;;
+        'compat restore')
+            commands=''
+            options='-h --help'
+            valued=''
+            kinds=(folder none)
+            rest=
+            ;;
         'doctor')
             commands=''
             options='-h --help --json'
@@ -189,7 +217,7 @@ _anyfn_table() {
             commands=''
             options='-h --help'
             valued=''
-            kinds=('words=inspect call bundle new config stubs rpc doctor completion version help')
+            kinds=('words=inspect call bundle new config stubs rpc compat doctor completion version help')
             rest=
             ;;
     esac
@@ -215,6 +243,8 @@ _anyfn_value() {
         'rpc server --writable') _anyfn_complete folder ;;
         'rpc server --worker') _anyfn_complete file ;;
         'rpc server --log') _anyfn_complete file ;;
+        'compat check --library') _anyfn_complete library ;;
+        'compat install --library') _anyfn_complete library ;;
     esac
 }
 

@@ -18,19 +18,20 @@ end
 
 complete -c anyfn -f
 
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a inspect -d 'show what a library contains, what it needs and what it was built for'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a call -d 'call a function of a library and print the result'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a bundle -d 'write a library and the modules that it imports to one file'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a new -d 'create a folder with a plugin that builds, tests and loads'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a config -d 'print options for a C compiler that uses the installed runtime'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a stubs -d 'write type stubs (.pyi) of functions and native types'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a rpc -d 'serve functions to other processes and machines, and create keys'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a doctor -d 'test what works on this machine and report why the rest does not'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a completion -d 'print a script that completes command lines in a shell'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a version -d 'print the versions of anyfn and of its ABI'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -a help -d 'print the help of anyfn, or of a command'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -s h -l help -d 'print this help'
-complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc doctor completion version help' -s V -l version -d 'print the versions of anyfn and of its ABI'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a inspect -d 'show what a library contains, what it needs and what it was built for'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a call -d 'call a function of a library and print the result'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a bundle -d 'write a library and the modules that it imports to one file'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a new -d 'create a folder with a plugin that builds, tests and loads'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a config -d 'print options for a C compiler that uses the installed runtime'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a stubs -d 'write type stubs (.pyi) of functions and native types'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a rpc -d 'serve functions to other processes and machines, and create keys'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a compat -d 'replace libtvm_ffi.so in a Python environment by this runtime'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a doctor -d 'test what works on this machine and report why the rest does not'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a completion -d 'print a script that completes command lines in a shell'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a version -d 'print the versions of anyfn and of its ABI'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -a help -d 'print the help of anyfn, or of a command'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'\' inspect call bundle new config stubs rpc compat doctor completion version help' -s V -l version -d 'print the versions of anyfn and of its ABI'
 
 complete -c anyfn -n '__anyfn_at \'inspect\'' -s h -l help -d 'print this help'
 complete -c anyfn -n '__anyfn_at \'inspect\'' -l json -d 'print one JSON object for each file'
@@ -126,6 +127,24 @@ complete -c anyfn -n '__anyfn_at \'rpc server\'' -l worker -r -F -d 'word of the
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l log -r -F -d 'file for the log; the error output by default'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l show-output -d 'show the error output of session processes'
 
+complete -c anyfn -n '__anyfn_at \'compat\' check install restore' -a check -d 'show what of an environment would work'
+complete -c anyfn -n '__anyfn_at \'compat\' check install restore' -a install -d 'replace the library, and keep the original beside it'
+complete -c anyfn -n '__anyfn_at \'compat\' check install restore' -a restore -d 'put the original library back'
+complete -c anyfn -n '__anyfn_at \'compat\' check install restore' -s h -l help -d 'print this help'
+
+complete -c anyfn -n '__anyfn_at \'compat check\'' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'compat check\'' -l library -r -f -a '(__fish_complete_suffix .so)' -d 'library of anyfn; by default the libtvm_ffi.so of this installation'
+complete -c anyfn -n '__anyfn_at \'compat check\'' -l json -d 'print one JSON object for each environment or library'
+complete -c anyfn -n '__anyfn_at \'compat check\'' -F
+
+complete -c anyfn -n '__anyfn_at \'compat install\'' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'compat install\'' -l library -r -f -a '(__fish_complete_suffix .so)' -d 'library of anyfn; by default the libtvm_ffi.so of this installation'
+complete -c anyfn -n '__anyfn_at \'compat install\'' -l force -d 'replace it even if symbols are missing or the version of the package was not tested'
+complete -c anyfn -n '__anyfn_at \'compat install\'' -f -a '(__fish_complete_directories)'
+
+complete -c anyfn -n '__anyfn_at \'compat restore\'' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'compat restore\'' -f -a '(__fish_complete_directories)'
+
 complete -c anyfn -n '__anyfn_at \'doctor\'' -s h -l help -d 'print this help'
 complete -c anyfn -n '__anyfn_at \'doctor\'' -l json -d 'print JSON'
 
@@ -135,4 +154,4 @@ complete -c anyfn -n '__anyfn_at \'completion\'' -f -a 'bash zsh fish'
 complete -c anyfn -n '__anyfn_at \'version\'' -s h -l help -d 'print this help'
 
 complete -c anyfn -n '__anyfn_at \'help\'' -s h -l help -d 'print this help'
-complete -c anyfn -n '__anyfn_at \'help\'' -f -a 'inspect call bundle new config stubs rpc doctor completion version help'
+complete -c anyfn -n '__anyfn_at \'help\'' -f -a 'inspect call bundle new config stubs rpc compat doctor completion version help'

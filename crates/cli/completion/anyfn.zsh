@@ -13,6 +13,7 @@ _anyfn() {
         'config:print options for a C compiler that uses the installed runtime'
         'stubs:write type stubs (.pyi) of functions and native types'
         'rpc:serve functions to other processes and machines, and create keys'
+        'compat:replace libtvm_ffi.so in a Python environment by this runtime'
         'doctor:test what works on this machine and report why the rest does not'
         'completion:print a script that completes command lines in a shell'
         'version:print the versions of anyfn and of its ABI'
@@ -36,6 +37,7 @@ _anyfn() {
                 config) _anyfn_config ;;
                 stubs) _anyfn_stubs ;;
                 rpc) _anyfn_rpc ;;
+                compat) _anyfn_compat ;;
                 doctor) _anyfn_doctor ;;
                 completion) _anyfn_completion ;;
                 version) _anyfn_version ;;
@@ -232,6 +234,59 @@ _anyfn_rpc_server() {
         '(--show-output)--show-output[show the error output of session processes]'
 }
 
+_anyfn_compat() {
+    local curcontext=$curcontext state line ret=1
+    local -A opt_args
+    local -a names
+    names=(
+        'check:show what of an environment would work'
+        'install:replace the library, and keep the original beside it'
+        'restore:put the original library back'
+    )
+    _arguments -C -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '1:COMMAND:->command' \
+        '*::ARGUMENT:->argument' && ret=0
+    case $state in
+        command) _describe -t commands command names && ret=0 ;;
+        argument)
+            case $words[1] in
+                check) _anyfn_compat_check ;;
+                install) _anyfn_compat_install ;;
+                restore) _anyfn_compat_restore ;;
+            esac
+            ret=$?
+            ;;
+    esac
+    return ret
+}
+
+_anyfn_compat_check() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '(--library)--library=[library of anyfn; by default the libtvm_ffi.so of this installation]:FILE:_files -g "*.so(-.)"' \
+        '(--json)--json[print one JSON object for each environment or library]' \
+        '*:PATH:_files'
+}
+
+_anyfn_compat_install() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '(--library)--library=[library of anyfn; by default the libtvm_ffi.so of this installation]:FILE:_files -g "*.so(-.)"' \
+        '(--force)--force[replace it even if symbols are missing or the version of the package was not tested]' \
+        ':VENV:_files -/'
+}
+
+_anyfn_compat_restore() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        ':VENV:_files -/'
+}
+
 _anyfn_doctor() {
     _arguments -S \
         '(- *)-h[print this help]' \
@@ -256,7 +311,7 @@ _anyfn_help() {
     _arguments -S \
         '(- *)-h[print this help]' \
         '(- *)--help[print this help]' \
-        '*:COMMAND:(inspect call bundle new config stubs rpc doctor completion version help)'
+        '*:COMMAND:(inspect call bundle new config stubs rpc compat doctor completion version help)'
 }
 
 if [[ $funcstack[1] == _anyfn ]]; then

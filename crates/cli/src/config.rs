@@ -123,8 +123,13 @@ impl Installation {
         })
     }
 
+    /// Returns the folder that contains this program.
+    pub(crate) fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     /// Returns the path of a folder beside the folder of the programs.
-    fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.programs.parent().unwrap_or(&self.programs).join(name)
     }
 }

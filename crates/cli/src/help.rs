@@ -15,6 +15,7 @@ commands:
   config      print options for a C compiler that uses the installed runtime
   stubs       write type stubs (.pyi) of functions and native types
   rpc         serve functions to other processes and machines, and create keys
+  compat      replace libtvm_ffi.so in a Python environment by this runtime
   doctor      test what works on this machine and report why the rest does not
   completion  print a script that completes command lines in a shell
   version     print the versions of anyfn and of its ABI
@@ -245,6 +246,66 @@ options:
   --show-output     show the error output of session processes
 
 example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'
+"##),
+    ("compat", r##"usage: anyfn compat COMMAND [OPTION...] [ARGUMENT...]
+
+Replaces libtvm_ffi.so of the package apache-tvm-ffi in a Python environment by this runtime, so
+that the package and all that is built on it, such as Apache TVM, run on anyfn. See docs/compat.md.
+
+commands:
+  check    show what of an environment would work
+  install  replace the library, and keep the original beside it
+  restore  put the original library back
+
+options:
+  -h, --help  print this help
+"##),
+    ("compat check", r##"usage: anyfn compat check [--library FILE] [--json] PATH...
+
+Shows which libraries of a Python environment need libtvm_ffi.so, which of their symbols the library
+of anyfn lacks, the version of the package, and which runtime it has now. A single shared library
+can be checked, too. Nothing is changed, and no code of the environment runs. The exit status is 1
+if something would not work.
+
+arguments:
+  PATH  folder of a Python environment, or a shared library
+
+options:
+  -h, --help      print this help
+  --library FILE  library of anyfn; by default the libtvm_ffi.so of this installation
+  --json          print one JSON object for each environment or library
+
+example: anyfn compat check .venv
+"##),
+    ("compat install", r##"usage: anyfn compat install [--library FILE] [--force] VENV
+
+Replaces libtvm_ffi.so by the library of anyfn and keeps the original beside it, after the checks of
+`anyfn compat check`. Then a new process of the environment imports the package; if that fails, the
+original is put back. Caches to whose files the environment is linked are not changed.
+
+arguments:
+  VENV  folder of a Python environment, or of its packages
+
+options:
+  -h, --help      print this help
+  --library FILE  library of anyfn; by default the libtvm_ffi.so of this installation
+  --force         replace it even if symbols are missing or the version of the package was not
+                  tested
+
+example: anyfn compat install .venv && .venv/bin/python -c 'import tvm_ffi'
+"##),
+    ("compat restore", r##"usage: anyfn compat restore VENV
+
+Puts the original libtvm_ffi.so back. If the package was upgraded or reinstalled since, its new file
+stays.
+
+arguments:
+  VENV  folder of a Python environment, or of its packages
+
+options:
+  -h, --help  print this help
+
+example: anyfn compat restore .venv
 "##),
     ("doctor", r##"usage: anyfn doctor [--json]
 

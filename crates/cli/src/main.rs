@@ -6,6 +6,7 @@
 
 mod bundle;
 mod call;
+mod compat;
 mod completion;
 mod config;
 mod doctor;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         "stubs" => stubs::run(args),
         #[cfg(target_os = "linux")]
         "rpc" => rpc::run(args),
+        "compat" => compat::run(args),
         "doctor" => doctor::run(args),
         "completion" => completion::run(args),
         _ => Err(format!("there is no command `{command}`; `anyfn help` lists the commands").into()),

@@ -5,12 +5,13 @@
 //! these keys: `id`; `status`, which is `ok`, `off` (absent, which is not a defect) or `problem` (should work but does
 //! not); `done` (what was tried); `why` (what was found); `to_do` (what to do about it). Drivers and other languages
 //! register further checks. The checks of this crate are in `process` (the runtime itself, the loader), `compiler`,
-//! `machine` (threads, memory, disk) and `devices`.
+//! `machine` (threads, memory, disk) and `devices`. `compat` is another tool, which replaces the library of a package by ours.
 
 // Links the runtime into the tests.
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+pub mod compat;
 mod compiler;
 mod devices;
 mod machine;

@@ -1,7 +1,7 @@
 //! Describes a library file without loading it: its contents, the libraries and symbols that it needs, and the
 //! versions for which it was built.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::string::String as StdString;
 
 use anyfn::__private::{FunctionDef, functions};
@@ -15,6 +15,7 @@ use crate::names::function_names;
 
 pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleInspectFile" [] => |path: &str| inspect(path),
+    "ffi.ModuleFileSymbols" [] => |path: &str| symbols(path),
 };
 
 /// Description of a library file as a map. Its entries are in the order in which they are displayed.
@@ -31,16 +32,37 @@ impl Fields {
     }
 }
 
-/// Returns a description of the library file at `path`.
-///
-/// # Errors
-/// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
-fn inspect(path: &str) -> Result<Map<String, Any>> {
+/// Reads the library file at `path`. Returns its absolute path and its properties.
+fn read(path: &str) -> Result<(PathBuf, Facts)> {
     let fail = |path: &Path, reason: StdString| {
         anyfn::error!("RuntimeError", "Cannot inspect {}: {reason}", path.display())
     };
     let (path, file, metadata) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
     let facts = elf::inspect(file, metadata.len()).map_err(|reason| fail(&path, reason))?;
+    Ok((path, facts))
+}
+
+/// Returns the name of the library file at `path`, the names of the libraries that it needs, and the names of its symbols: those
+/// that it defines, and those that others must define. Weak undefined symbols are left out.
+///
+/// # Errors
+/// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
+fn symbols(path: &str) -> Result<Map<String, Any>> {
+    let (_, facts) = read(path)?;
+    let mut fields = Fields(Map::new());
+    fields.set("soname", facts.soname.clone())?;
+    fields.list("needed", &facts.needed)?;
+    fields.list("defined", facts.defined.iter().map(|symbol| &symbol.name))?;
+    fields.list("undefined", facts.undefined_names())?;
+    Ok(fields.0)
+}
+
+/// Returns a description of the library file at `path`.
+///
+/// # Errors
+/// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
+fn inspect(path: &str) -> Result<Map<String, Any>> {
+    let (path, facts) = read(path)?;
     let mut fields = Fields(Map::new());
     fields.set("file", path.display().to_string())?;
     fields.set("size", facts.size as i64)?;

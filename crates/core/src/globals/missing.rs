@@ -16,13 +16,13 @@ const FEATURES: &str = "\
     rpc rpc. runtime.RPC\n\
     suite anyfn.device_suite\n\
     profile anyfn.profile. ffi.Observe\n\
-    doctor anyfn.doctor anyfn.abi_version\n\
+    doctor anyfn.doctor anyfn.compat_ anyfn.abi_version\n\
     bundle anyfn.bundle\n\
     define ffi.TypeDefine ffi.MakeField ffi._PyClass\n\
     ledger ffi.Ledger ffi.LiveHandles\n\
     watch ffi.ModuleWatch\n\
-    inspect ffi.ModuleInspectFile ffi.ModuleLeases ffi.ModulePinned ffi.ModuleMapped ffi.ModuleReap \
-        ffi.ModuleLookups\n\
+    inspect ffi.ModuleInspectFile ffi.ModuleFileSymbols ffi.ModuleLeases ffi.ModulePinned \
+        ffi.ModuleMapped ffi.ModuleReap ffi.ModuleLookups\n\
     timing anyfn.time_evaluator anyfn.timing_text\n\
     null anyfn.device_enable_null\n\
     containers ffi.Array ffi.List ffi.Map ffi.Dict ffi.ContainerFindFirstNonCPUDevice\n\
