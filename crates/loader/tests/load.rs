@@ -33,6 +33,27 @@ fn call_saxpy(f: &PackedFunc, a: f64, x: &mut [f32], y: &mut [f32]) -> Result<()
     f.call((a, x, y)).map(drop)
 }
 
+/// A name without a slash denotes a library that the dynamic loader has mapped already, as when a program is linked to it.
+#[test]
+fn a_library_is_found_by_its_name_if_it_is_mapped() {
+    let source = "int __tvm_ffi_f(void) { return 0; }";
+    let Some(path) = compile("mapped_before", source, &["-Wl,-soname,libanyfn_mapped_before.so"]) else {
+        return;
+    };
+    let name = "libanyfn_mapped_before.so";
+    fails(
+        Module::load(name),
+        "RuntimeError",
+        "Failed to load dynamic shared library libanyfn_mapped_before.so: there is no such file",
+    );
+    let library = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the path is NUL-terminated, and the library has no constructors.
+    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null());
+    let module = Module::load(name).unwrap();
+    assert!(module.find_function("f").unwrap().is_some());
+}
+
 #[test]
 fn a_c_kernel_computes_and_checks() {
     let Some(path) = saxpy("computes") else { return };
@@ -325,4 +346,15 @@ fn a_file_is_described_without_being_loaded() {
         .collect();
     assert_eq!(kinds, ["library 0", "opencl 3"]);
     fails(inspect.call(("absent.so",)), "RuntimeError", "Cannot inspect absent.so: there is no such file");
+    let symbols = registry::get("ffi.ModuleFileSymbols").unwrap();
+    let found = symbols.call((path.to_str().unwrap(),)).unwrap();
+    let found = found.get::<anyfn::Map<anyfn::String, anyfn::Any>>().unwrap();
+    let has = |key: &str, name: &str| {
+        let names = found.at(key).unwrap().get::<anyfn::Array<anyfn::String>>().unwrap();
+        names.iter().any(|found| &*found == name)
+    };
+    assert_eq!(found.at("soname").unwrap().get::<String>().unwrap(), "described.so");
+    assert!(has("defined", "__tvm_ffi_f") && !has("defined", "somebody_else"));
+    assert!(has("undefined", "somebody_else") && has("undefined", "TVMFFINoSuchThing"));
+    fails(symbols.call(("absent.so",)), "RuntimeError", "Cannot inspect absent.so: there is no such file");
 }

@@ -193,7 +193,7 @@ unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
 ///
 /// # Safety
 /// `value` must be a valid view.
-unsafe fn converted<T: for<'a> FromArg<Arg<'a> = T>>(value: *const TVMFFIAny) -> Result<T> {
+pub(crate) unsafe fn converted<T: for<'a> FromArg<Arg<'a> = T>>(value: *const TVMFFIAny) -> Result<T> {
     // SAFETY: the caller guarantees a valid view.
     let value = unsafe { value.read() };
     // SAFETY: the caller guarantees that the view stays valid for the call.

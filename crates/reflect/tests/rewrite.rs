@@ -404,6 +404,104 @@ fn visitors_of_others_find_the_functions_of_containers() {
     assert_eq!(SEEN.take(), [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// Tests that a mutator of another library changes containers in place if nothing else refers to them, and copies those that
+/// are shared. Like C++ code, the mutator uses only the hooks in the type table.
+#[test]
+fn mutators_of_others_change_containers_in_place() {
+    unsafe fn descend(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: bool) -> TVMFFIAny {
+        if value.type_index == kTVMFFIInt {
+            // SAFETY: an int has its value in `v_int64`.
+            let new = unsafe { value.value.v_int64 } * 10;
+            return TVMFFIAny::from_bits(if new == 0 { kTVMFFIUnchanged } else { kTVMFFIInt }, new as u64);
+        }
+        let info = anyfn::reflection::TypeInfo::from_index(value.type_index).unwrap();
+        let name = if in_place { "__s_maybe_inplace_mutate__" } else { "__s_mutate__" };
+        let hook = info.attribute(name).unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr();
+        // SAFETY: the attribute holds the address of a function of this type.
+        let hook = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny>(
+                hook,
+            )
+        };
+        // SAFETY: the attribute holds the address of a function of this type.
+        unsafe { hook(mutator, value) }
+    }
+    unsafe extern "C" fn copying(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+        // SAFETY: called with this mutator and a valid view.
+        unsafe { descend(mutator, value, false) }
+    }
+    unsafe extern "C" fn in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+        // SAFETY: called with this mutator and a valid view.
+        unsafe { descend(mutator, value, true) }
+    }
+    registry::get("ffi.StructuralMutate").unwrap();
+    // The tables of remapped variables are not used, since the values have none.
+    static TABLE: [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2] = [copying, in_place];
+    struct Content(
+        #[allow(dead_code, reason = "read by others")] *const c_void,
+        #[allow(dead_code, reason = "as above")] i32,
+    );
+    // SAFETY: the pointer refers to a static.
+    unsafe impl Send for Content {}
+    let index = anyfn::type_index_of("ffi.StructuralMutator").unwrap();
+    // SAFETY: the content of a mutator begins with the address of such a table and the region.
+    let mutator = unsafe { anyfn::__private::new_object(index, Content((&raw const TABLE).cast(), 0)) };
+    let mutate = |value: &Any| {
+        // SAFETY: the mutator lives, and the view is valid for the call.
+        unsafe { Any::from_raw(in_place(mutator.as_handle().cast(), *value.as_raw())) }
+    };
+    let containers: [fn(Any) -> Any; 4] = [
+        |child| array([int(0), child]),
+        |child| Any::from(List::<Any>::try_from_iter([int(0), child]).unwrap().into_object()),
+        |child| Any::from(Map::<Any, Any>::try_from_iter([(int(7), child)]).unwrap().into_object()),
+        |child| Any::from(Dict::<Any, Any>::try_from_iter([(int(7), child)]).unwrap().into_object()),
+    ];
+    let address = |value: &Any| value.as_object().unwrap().as_handle();
+    for make in containers {
+        let child = array([int(1), int(0)]);
+        let inner = address(&child);
+        let value = make(child);
+        // A reference to the container, or none: the container is then the child's only owner.
+        for is_shared in [false, true] {
+            let other = is_shared.then(|| value.clone());
+            let before = text(&value);
+            let result = mutate(&value);
+            let result = if result.type_index() == kTVMFFIUnchanged { value.clone() } else { result };
+            assert_eq!(address(&result) == address(&value), !is_shared, "{before}");
+            assert_ne!(text(&result), before);
+            assert_eq!(text(&value) == before, is_shared);
+            let mut addresses = Vec::new();
+            walk(&result, |value| addresses.extend(value.as_object().map(ObjectRef::as_handle))).unwrap();
+            assert_eq!(addresses.contains(&inner), !is_shared, "{before}");
+            drop(other);
+        }
+    }
+    let fixed = array([int(0)]);
+    assert_eq!(mutate(&fixed).type_index(), kTVMFFIUnchanged);
+}
+
+#[test]
+fn error_contexts_can_be_made_by_other_libraries() {
+    let make = registry::get("ffi.MakeObjectFromPackedArgs").unwrap();
+    let index = i64::from(anyfn::type_index_of("ffi.VisitErrorContext").unwrap());
+    let path = List::<Any>::try_from_iter([array([int(1)])]).unwrap();
+    let no_object = None::<ObjectRef>;
+    let context =
+        make.call((index, "reverse_visit_pattern", &path, "prev_error_context", no_object.clone())).unwrap();
+    let context = context.into_object().unwrap();
+    let info = anyfn::reflection::TypeInfo::of(&context);
+    let field = |name: &str| {
+        let field = info.fields().find(|field| field.name() == name).unwrap();
+        // SAFETY: the field belongs to the type of the object.
+        unsafe { field.get_unchecked(&context) }.unwrap()
+    };
+    assert!(field("reverse_visit_pattern").as_object().unwrap().ptr_eq(&path.clone().into_object()));
+    assert!(field("prev_error_context").is_none());
+    let wrong =
+        make.call((index, "reverse_visit_pattern", 1, "prev_error_context", no_object.clone())).unwrap_err();
+    assert_eq!(wrong.kind(), "TypeError");
+}
+
 #[test]
 fn interrupts_are_objects_of_the_abi() {
     let interrupt = registry::get("ffi.VisitInterrupt").unwrap().call((5,)).unwrap();

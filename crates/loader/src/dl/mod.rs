@@ -83,6 +83,15 @@ impl Library {
         Some(unsafe { self.map()?.as_ref() }.difference)
     }
 
+    /// Returns the path of the library's file, as the dynamic loader knows it.
+    pub(crate) fn path(self) -> Option<PathBuf> {
+        // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.
+        let name = unsafe { self.map()?.as_ref() }.name;
+        // SAFETY: NULL, or a C string that lives as long as the library.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
+        (!name.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    }
+
     /// Returns the address at which the library is mapped.
     fn base(self) -> Option<usize> {
         // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.

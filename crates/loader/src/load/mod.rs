@@ -85,6 +85,8 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
         let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
         Error::untraced("RuntimeError", &text)
     };
+    let searched = search(path);
+    let path = searched.as_deref().unwrap_or(path);
     let found = file::regular(path).map_err(|reason| fail(Path::new(path), reason))?;
     check_not_changed(&found).map_err(|reason| match fs::canonicalize(path) {
         Ok(full) => fail(&full, reason),
@@ -103,6 +105,26 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     check_needed(&facts).map_err(|reason| fail(&path, reason))?;
     let mapped = lease::while_opening(|| open(&path, &facts, &before)).map_err(|reason| fail(&path, reason))?;
     instantiate(&mapped)
+}
+
+/// Returns the path of the library with the name `name`, as the dynamic loader would find it: among the libraries that are mapped,
+/// or in the folders of `LD_LIBRARY_PATH`. Returns `None` if `name` contains a slash, is a file in the current folder, or is not
+/// found.
+fn search(name: &str) -> Option<String> {
+    if name.contains('/') || Path::new(name).exists() {
+        return None;
+    }
+    let mapped = CString::new(name).ok().and_then(|name| dl::Library::find(&name)).and_then(|library| {
+        let path = library.path();
+        // SAFETY: this handle was opened above; the library stays mapped by the handle with which it was loaded.
+        unsafe { library.close() };
+        path
+    });
+    let in_folders = || {
+        let folders = std::env::var_os("LD_LIBRARY_PATH")?;
+        std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    };
+    mapped.or_else(in_folders)?.into_os_string().into_string().ok()
 }
 
 /// Returns an error if the library needs a shared library that contains a runtime other than this one.

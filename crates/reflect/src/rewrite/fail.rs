@@ -8,15 +8,17 @@ use core::ffi::c_int;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use anyfn::__private::trampoline;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIOpaqueObjectCell, TVMFFITypeRegisterField,
-    kTVMFFIAny, kTVMFFIList, kTVMFFIObject, kTVMFFIOpaquePyObject, kTVMFFISEqHashKindUnsupported,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIObjectHandle, TVMFFIOpaqueObjectCell,
+    TVMFFITypeMetadata, TVMFFITypeRegisterField, TVMFFITypeRegisterMetadata, kTVMFFIAny, kTVMFFIList,
+    kTVMFFIObject, kTVMFFIOpaquePyObject, kTVMFFISEqHashKindUnsupported,
 };
 use anyfn::{Any, Error, List, Map, ObjectRef, Result};
 
 use super::children::Children;
 use super::plan::{Plan, Plans, Purpose, Shape};
-use crate::define::{OPTIONAL_OBJECT_SCHEMA, Type};
+use crate::define::{OPTIONAL_OBJECT_SCHEMA, converted};
 use crate::value::same_bits;
 
 /// Content of an `ffi.VisitErrorContext`, which records where in a graph an error occurred.
@@ -74,7 +76,7 @@ pub(crate) fn register_fields() -> Result<()> {
             PATTERN_SCHEMA,
             header,
             kTVMFFIList,
-            get_reference,
+            (get_reference, set_pattern),
         )
     }?;
     let at = header + offset_of!(Content, prev_error_context);
@@ -86,10 +88,33 @@ pub(crate) fn register_fields() -> Result<()> {
             OPTIONAL_OBJECT_SCHEMA,
             at,
             kTVMFFIAny,
-            get_reference,
+            (get_reference, set_previous),
         )
     }?;
-    Type(index).metadata("Location of an error in a graph.", size_of::<Content>(), KIND)
+    // Other implementations of walks describe their errors by objects of this type.
+    let metadata = TVMFFITypeMetadata {
+        doc: TVMFFIByteArray::from_slice(b"Location of an error in a graph."),
+        creator: Some(create),
+        total_size: (header + size_of::<Content>()) as i32,
+        structural_eq_hash_kind: KIND as i32,
+    };
+    // SAFETY: the metadata is borrowed for the call.
+    match unsafe { TVMFFITypeRegisterMetadata(index, &metadata) } {
+        0 => Ok(()),
+        _ => Err(Error::take_raised()),
+    }
+}
+
+/// Creates an object of the type with an empty path.
+unsafe extern "C" fn create(result: *mut TVMFFIObjectHandle) -> c_int {
+    trampoline(|| {
+        let content = Content { reverse_visit_pattern: List::new(), prev_error_context: None };
+        // SAFETY: objects of this type have this content.
+        let object = unsafe { anyfn::__private::new_object(type_index(), content) };
+        // SAFETY: the result is writable.
+        unsafe { result.write(object.into_handle()) };
+        Ok(())
+    })
 }
 
 /// Structural kind of types that are not compared structurally.
@@ -100,18 +125,19 @@ const PATTERN_SCHEMA: &str =
     r#"{"type_schema":"{\"type\":\"ffi.List\",\"args\":[{\"type\":\"ffi.Object\"}]}"}"#;
 
 type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_int;
+type Setter = unsafe extern "C" fn(*mut core::ffi::c_void, *const TVMFFIAny) -> c_int;
 
-/// Registers a read-only field of a type.
+/// Registers a field of a type, which is read-only once the object is constructed.
 ///
 /// # Safety
-/// `getter` must be able to read the content at `offset` in every object of the type.
+/// The getter and the setter must fit the content at `offset` in every object of the type.
 pub(crate) unsafe fn add_field(
     type_index: i32,
     (name, doc): (&str, &str),
     schema: &str,
     offset: usize,
     static_type: i32,
-    getter: Getter,
+    (getter, setter): (Getter, Setter),
 ) -> Result<()> {
     let size = if core::ptr::fn_addr_eq(getter, get_any as Getter) { 16 } else { 8 };
     let info = TVMFFIFieldInfo {
@@ -123,7 +149,7 @@ pub(crate) unsafe fn add_field(
         alignment: 8,
         offset: offset as i64,
         getter: Some(getter),
-        setter: crate::define::refuse as *mut core::ffi::c_void,
+        setter: setter as *mut core::ffi::c_void,
         default_value_or_factory: TVMFFIAny::NONE,
         field_static_type_index: static_type,
     };
@@ -154,6 +180,34 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
     // SAFETY: the result is writable.
     unsafe { out.write(value.into_raw()) };
     0
+}
+
+/// Setter of the field `reverse_visit_pattern`.
+///
+/// # Safety
+/// `place` must be the field of an object that no other code uses, and `value` a valid view.
+unsafe extern "C" fn set_pattern(place: *mut core::ffi::c_void, value: *const TVMFFIAny) -> c_int {
+    trampoline(|| {
+        // SAFETY: the caller guarantees a valid view.
+        let value = unsafe { converted::<List<Any>>(value) }?;
+        // SAFETY: the caller guarantees the field, which holds a List.
+        drop(unsafe { place.cast::<List<Any>>().replace(value) });
+        Ok(())
+    })
+}
+
+/// Setter of the field `prev_error_context`.
+///
+/// # Safety
+/// `place` must be the field of an object that no other code uses, and `value` a valid view.
+unsafe extern "C" fn set_previous(place: *mut core::ffi::c_void, value: *const TVMFFIAny) -> c_int {
+    trampoline(|| {
+        // SAFETY: the caller guarantees a valid view.
+        let value = unsafe { converted::<Option<ObjectRef>>(value) }?;
+        // SAFETY: the caller guarantees the field, which holds a reference or NULL.
+        drop(unsafe { place.cast::<Option<ObjectRef>>().replace(value) });
+        Ok(())
+    })
 }
 
 /// Most recent error to which a walk or map has added a location, with the access path to that location.
@@ -198,7 +252,7 @@ fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     }
     let Ok(pattern) = List::from_vec(objects) else { return error };
     let content = Content { reverse_visit_pattern: pattern, prev_error_context: detail(before, path).ok() };
-    // SAFETY: objects of this type are only created here, with this content.
+    // SAFETY: objects of this type have this content.
     error.with_context(unsafe { anyfn::__private::new_object(type_index(), content) })
 }
 

@@ -14,7 +14,7 @@ use anyfn::{Any, AnyView, Args, Array, Error, ObjectRef, PackedFunc, Result, bai
 use super::links::{Extra, Links};
 use super::tool::{self, Native, Tool, ToolKind};
 use super::{Order, Region, fail, map, unchanged, walk};
-use crate::define::{ANY_SCHEMA, Type};
+use crate::define::{ANY_SCHEMA, Type, refuse};
 
 // ---- Registration of types
 
@@ -41,7 +41,7 @@ fn register_types() -> Result<()> {
             ANY_SCHEMA,
             header,
             kTVMFFIAny,
-            fail::get_any,
+            (fail::get_any, refuse),
         )
     }?;
     fail::register_fields()?;
@@ -56,7 +56,7 @@ fn register_types() -> Result<()> {
     for index in [kTVMFFIArray, kTVMFFIList, kTVMFFIMap, kTVMFFIDict] {
         set_attribute(index, "__s_visit__", visit_children)?;
         set_attribute(index, "__s_mutate__", mutate_children)?;
-        set_attribute(index, "__s_maybe_inplace_mutate__", mutate_children)?;
+        set_attribute(index, "__s_maybe_inplace_mutate__", mutate_children_in_place)?;
     }
     for index in [kTVMFFIStr, kTVMFFIBytes, kTVMFFIBigInt] {
         set_attribute(index, "__s_mutate__", keep)?;
@@ -90,14 +90,30 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
     })
 }
 
-/// Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It passes each child to the
-/// given mutator, which any library may have created.
+/// Hook `__s_mutate__` of built-in containers. It passes each child to the given mutator, which any library may have created.
 unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: called with a valid mutator and a view that is valid for the call.
+    unsafe { mutate_children_by(mutator, value, false) }
+}
+
+/// Hook `__s_maybe_inplace_mutate__` of built-in containers. It is called with a container to which only the caller refers, and
+/// replaces the children in it.
+unsafe extern "C" fn mutate_children_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: called with a valid mutator and a view that is valid for the call.
+    unsafe { mutate_children_by(mutator, value, true) }
+}
+
+/// Passes each child of a container to a mutator.
+///
+/// # Safety
+/// `mutator` must be valid, and `value` a view that is valid for the call.
+unsafe fn mutate_children_by(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: bool) -> TVMFFIAny {
     tool::native(|| {
-        // SAFETY: called with a valid mutator.
+        // SAFETY: the caller guarantees a valid mutator.
         let mutator = unsafe { tool::borrowed(mutator) }?;
-        // SAFETY: a view that is valid for the call.
-        map::default_mutate(Tool::of(&mutator, ToolKind::Mutator)?, &unsafe { AnyView::from_raw(value) }, false)
+        // SAFETY: the caller guarantees a valid view.
+        let value = unsafe { AnyView::from_raw(value) };
+        map::default_mutate(Tool::of(&mutator, ToolKind::Mutator)?, &value, in_place)
     })
 }
 

@@ -890,6 +890,10 @@ pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool
     if let Shape::Hook(hook) = &plan.shape {
         return tool.call_hook(plan.in_place.as_ref().filter(|_| in_place).unwrap_or(hook), value);
     }
+    let is_container = matches!(plan.shape, Shape::Array | Shape::List | Shape::Map | Shape::Dict);
+    if in_place && is_container && node.is_unique() {
+        return mutate_elements_in_place(tool, node, &plan);
+    }
     let is_node = plan.free_var || plan.dag_node;
     let outer = tool.region();
     if is_node {
@@ -920,6 +924,24 @@ pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool
         tool.remap_set(value, &result.as_view())?;
     }
     Ok(result)
+}
+
+/// Mutates the elements of a container, to which no other code refers, and replaces those that change. Returns the container if
+/// an element was replaced, and else the marker for an unchanged value.
+fn mutate_elements_in_place(tool: Tool<'_>, node: &ObjectRef, plan: &Plan) -> Result<Any> {
+    let mut children = Children::of(&plan.shape, node, true)?;
+    let mut is_changed = false;
+    while let Some((child, _)) = children.next(plan, node)? {
+        // SAFETY: the container is not shared, and its child stays in place until it is mutated.
+        let (child, only) = unsafe { rebuild::only_here(child, None, node) };
+        let answer = tool.go(&child.get().as_view(), only)?;
+        if let Some(new) = outcome_of(answer, child.get()) {
+            // SAFETY: the container is not shared.
+            drop(unsafe { children.replace(node, new) });
+            is_changed = true;
+        }
+    }
+    Ok(if is_changed { Any::from(node.clone()) } else { unchanged() })
 }
 
 unsafe extern "C" fn remap_get_native(mutator: *mut TVMFFIObject, variable: TVMFFIAny) -> TVMFFIAny {
