@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 import tvm_ffi.testing
+from tvm_ffi.access_path import AccessPath
 from tvm_ffi.dataclasses import Enum, IntEnum, StrEnum, asdict, astuple, auto, entry, field, fields, is_dataclass, py_class, replace
 
 samples = tvm_ffi.testing.testing
@@ -288,6 +289,34 @@ def test_saving():
     text = tvm_ffi.serialization.to_json_graph_str(tvm_ffi.Array([1, "x", {"a": 2}]))
     assert tvm_ffi.serialization.from_json_graph_str(text)[2]["a"] == 2
     assert list(pickle.loads(pickle.dumps(tvm_ffi.Array([1, 2])))) == [1, 2]
+
+
+# Objects of built-in types, and the JSON graph of the first two.
+PATH = AccessPath.root().attr("a").array_item(1)
+BUILTIN = [PATH, PATH.to_steps()[0], tvm_ffi.StructuralKey([1, 2]), tvm_ffi.get_global_func("ffi.VisitInterrupt")(3)]
+
+
+@pytest.mark.parametrize("value", BUILTIN, ids=lambda value: type(value).__name__)
+def test_objects_of_builtin_types_are_copied_and_pickled(value):
+    for made in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert type(made) is type(value) and repr(made) == repr(value)
+    assert copy.copy(PATH) == PATH and copy.copy(BUILTIN[2]) == BUILTIN[2]
+
+
+def test_the_json_graph_of_a_path():
+    assert tvm_ffi.serialization.to_json_graph_str(PATH.to_steps()[0]) == (
+        '{"root_index":1,"nodes":[{"type":"ffi.String","data":"a"},{"type":"ffi.reflection.AccessStep","data":{"kind":0,"key":0}}]}'
+    )
+    graph = tvm_ffi.serialization.to_json_graph_str(PATH)
+    assert '{"type":"ffi.reflection.AccessPath","data":{"parent":0,"step":0,"depth":0}}' in graph
+
+
+@pytest.mark.parametrize("fields", [("parent", 3), ("step", PATH), ("depth", "x")])
+def test_fields_of_a_path_are_checked(fields):
+    index = tvm_ffi.core._object_type_key_to_index("ffi.reflection.AccessPath")
+    given = {"parent": None, "step": None, "depth": 0, **dict([fields])}
+    with pytest.raises(TypeError):
+        tvm_ffi.get_global_func("ffi.MakeObjectFromPackedArgs")(index, *(word for pair in given.items() for word in pair))
 
 
 # ---- Functions and errors

@@ -5,11 +5,11 @@ use core::ffi::{c_int, c_void};
 use anyfn::__private::trampoline;
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo,
-    TVMFFIObject, TVMFFITypeMetadata, TVMFFITypeRegisterAttr, TVMFFITypeRegisterField,
-    TVMFFITypeRegisterMetadata, TVMFFITypeRegisterMethod, kTVMFFIAny, kTVMFFIFieldFlagBitMaskIsStaticMethod,
-    kTVMFFIInt, kTVMFFIOpaquePtr,
+    TVMFFIObject, TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeMetadata, TVMFFITypeRegisterAttr,
+    TVMFFITypeRegisterField, TVMFFITypeRegisterMetadata, TVMFFITypeRegisterMethod, kTVMFFIAny,
+    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIInt, kTVMFFIOpaquePtr,
 };
-use anyfn::{Any, AnyView, Error, FromArg, ObjectRef, PackedFunc, Result, String, bail};
+use anyfn::{Any, AnyView, Error, FromArg, Object, ObjectRef, PackedFunc, Ref, Result, String, bail};
 
 /// Getter and setter of a field, and the metadata that states its type.
 pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter, &'static str);
@@ -88,9 +88,20 @@ impl Type {
 
     /// Registers the documentation of the type, the size of its content in bytes, and its structural kind.
     pub(crate) fn metadata(&self, doc: &str, size: usize, structural_kind: i64) -> Result<()> {
+        self.metadata_with(doc, size, structural_kind, None)
+    }
+
+    /// Registers what [`Type::metadata`] does, and the function that creates objects of the type, whose fields are then set.
+    pub(crate) fn metadata_with(
+        &self,
+        doc: &str,
+        size: usize,
+        structural_kind: i64,
+        creator: Option<TVMFFIObjectCreator>,
+    ) -> Result<()> {
         let metadata = TVMFFITypeMetadata {
             doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
-            creator: None,
+            creator,
             total_size: (size_of::<TVMFFIObject>() + size) as i32,
             structural_eq_hash_kind: structural_kind as i32,
         };
@@ -133,6 +144,19 @@ impl Type {
         // SAFETY: name and value are borrowed for the call.
         check(unsafe { TVMFFITypeRegisterAttr(self.0, &name, &value) })
     }
+}
+
+/// Creates an object of the type `T` with its default content.
+///
+/// # Safety
+/// `result` must be writable.
+pub(crate) unsafe extern "C" fn create<T: Object + Default>(result: *mut TVMFFIObjectHandle) -> c_int {
+    trampoline(|| {
+        let object = Ref::new(T::default()).into_object();
+        // SAFETY: the caller guarantees a writable result.
+        unsafe { result.write(object.into_handle()) };
+        Ok(())
+    })
 }
 
 /// Static type index of an integer field.
@@ -213,7 +237,7 @@ unsafe fn replace(field: *mut c_void, value: Any) {
 ///
 /// # Safety
 /// `field` must hold a value that no other code uses, `value` must be a valid view.
-unsafe extern "C" fn set_any(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
+pub(crate) unsafe extern "C" fn set_any(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
         let value = unsafe { converted::<Any>(value) }?;
@@ -233,6 +257,20 @@ unsafe extern "C" fn set_text(field: *mut c_void, value: *const TVMFFIAny) -> c_
         let value = unsafe { converted::<String>(value) }?;
         // SAFETY: the caller guarantees the field.
         unsafe { replace(field, value.into()) };
+        Ok(())
+    })
+}
+
+/// Setter of a field that contains a reference to an object of the type `T`, or null.
+///
+/// # Safety
+/// `field` must hold a reference or null that no other code uses, `value` must be a valid view.
+pub(crate) unsafe extern "C" fn set_reference<T: Object>(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
+    trampoline(|| {
+        // SAFETY: the caller guarantees the view.
+        let value = unsafe { converted::<Option<Ref<T>>>(value) }?;
+        // SAFETY: the caller guarantees the field.
+        drop(unsafe { field.cast::<Option<ObjectRef>>().replace(value.map(Ref::into_object)) });
         Ok(())
     })
 }

@@ -3,18 +3,20 @@
 
 use alloc::string::ToString;
 
-use anyfn::__private::{RUNTIME_TYPES, TypeEntry, entry};
+use core::ffi::c_int;
+
+use anyfn::__private::{RUNTIME_TYPES, TypeEntry, entry, trampoline};
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
-    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObject, kTVMFFIObjectRValueRef,
-    kTVMFFIOpaquePtr, kTVMFFIStr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFIObjectHandle, TVMFFITypeRegisterAttr,
+    kTVMFFIAny, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObject,
+    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIStr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
 };
 use anyfn::{Any, AnyView, Args, Array, Error, ObjectRef, PackedFunc, Result, bail, register};
 
 use super::links::{Extra, Links};
 use super::tool::{self, Native, Tool, ToolKind};
 use super::{Order, Region, fail, map, unchanged, walk};
-use crate::define::{ANY_SCHEMA, Type, refuse};
+use crate::define::{ANY_SCHEMA, Type, set_any};
 
 // ---- Registration of types
 
@@ -41,12 +43,13 @@ fn register_types() -> Result<()> {
             ANY_SCHEMA,
             header,
             kTVMFFIAny,
-            (fail::get_any, refuse),
+            (fail::get_any, set_any),
         )
     }?;
     fail::register_fields()?;
     let value = size_of::<TVMFFIAny>();
-    Type(kTVMFFIVisitInterrupt).metadata("Result with which a callback ended a visit.", value, fail::KIND)?;
+    let doc = "Result with which a callback ended a visit.";
+    Type(kTVMFFIVisitInterrupt).metadata_with(doc, value, fail::KIND, Some(create_interrupt))?;
     let visitor = Type(tool::type_index(ToolKind::Visitor));
     visitor.metadata("Visitor of the values in a graph.", tool::HEAD_SIZE, fail::KIND)?;
     let mutator = Type(tool::type_index(ToolKind::Mutator));
@@ -63,6 +66,16 @@ fn register_types() -> Result<()> {
         set_attribute(index, "__s_maybe_inplace_mutate__", keep)?;
     }
     Ok(())
+}
+
+/// Creates an interrupt, whose value is then set.
+unsafe extern "C" fn create_interrupt(result: *mut TVMFFIObjectHandle) -> c_int {
+    trampoline(|| {
+        let object = super::interrupt(Any::NONE);
+        // SAFETY: the caller passes a location for the result.
+        unsafe { result.write(object.into_handle()) };
+        Ok(())
+    })
 }
 
 fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {

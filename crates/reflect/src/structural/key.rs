@@ -11,7 +11,7 @@ use crate::define::{self, Type};
 use crate::guard::Nested;
 
 /// Content of an `ffi.StructuralKey`: a value and its structural hash.
-#[derive(anyfn::Object)]
+#[derive(Default, anyfn::Object)]
 #[object(key = "ffi.StructuralKey", opaque)]
 #[repr(C)]
 pub(crate) struct Key {
@@ -116,7 +116,7 @@ pub(super) fn define() -> Result<()> {
         )
     }?;
     let doc = "A key that compares its value structurally.";
-    key.metadata(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported)?;
+    key.metadata_with(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported, Some(define::create::<Key>))?;
     key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;
     // SAFETY: a function with the signature that the column requires.
     unsafe { key.native("__any_hash__", any_hash as *mut c_void) }?;

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::offset_of;
 
-use anyfn::abi::kTVMFFISEqHashKindConstTreeNode as CONST_TREE;
+use anyfn::abi::{TVMFFIObjectCreator, kTVMFFISEqHashKindConstTreeNode as CONST_TREE};
 use anyfn::{Any, Args, Array, Error, Object, ObjectRef, PackedFunc, Ref, Result, TypedPackedFunc};
 
 use crate::define::{self, Type};
@@ -33,7 +33,7 @@ pub enum AccessKind {
 }
 
 /// A step of an access path.
-#[derive(anyfn::Object)]
+#[derive(Default, anyfn::Object)]
 #[object(key = "ffi.reflection.AccessStep", opaque)]
 #[repr(C)]
 pub(crate) struct Step {
@@ -43,7 +43,7 @@ pub(crate) struct Step {
 
 /// Access path: the path to the parent value, and the step from the parent to the value. The path
 /// of the root has neither.
-#[derive(anyfn::Object)]
+#[derive(Default, anyfn::Object)]
 #[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]
 pub(crate) struct Path {
@@ -200,7 +200,13 @@ pub(super) fn define() -> Result<()> {
             define::ANY,
         )
     }?;
-    step.metadata("A step of an access path, with a kind and a key.", size_of::<Step>(), CONST_TREE)?;
+    let creator = Some(define::create::<Step> as TVMFFIObjectCreator);
+    step.metadata_with(
+        "A step of an access path, with a kind and a key.",
+        size_of::<Step>(),
+        CONST_TREE,
+        creator,
+    )?;
     step.attribute("__ffi_repr__", &PackedFunc::new(print_step))?;
 
     let path = Type(Path::type_index());
@@ -209,7 +215,7 @@ pub(super) fn define() -> Result<()> {
         path.field(
             ("parent", "Path to the parent; None for the root."),
             (offset_of!(Path, parent), 8),
-            define::OBJECT,
+            (define::OBJECT.0, define::set_reference::<Path>, define::OBJECT.2),
             define::ANY,
         )
     }?;
@@ -218,7 +224,7 @@ pub(super) fn define() -> Result<()> {
         path.field(
             ("step", "Step from the parent; None for the root."),
             (offset_of!(Path, step), 8),
-            (define::OBJECT.0, define::OBJECT.1, STEP_SCHEMA),
+            (define::OBJECT.0, define::set_reference::<Step>, STEP_SCHEMA),
             define::ANY,
         )
     }?;
@@ -226,7 +232,8 @@ pub(super) fn define() -> Result<()> {
     unsafe {
         path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::I32, define::INT)
     }?;
-    path.metadata("The path from a root to a value within it.", size_of::<Path>(), CONST_TREE)?;
+    let creator = Some(define::create::<Path> as TVMFFIObjectCreator);
+    path.metadata_with("The path from a root to a value within it.", size_of::<Path>(), CONST_TREE, creator)?;
     path.attribute("__ffi_repr__", &PackedFunc::new(print_path))?;
     let method = |name, function: PackedFunc| path.method(name, false, &function);
     path.method("_root", true, &TypedPackedFunc::from_fn(root).into())?;
