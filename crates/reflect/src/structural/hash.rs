@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use anyfn::__private::small_str_hash;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict,
-    kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE, kTVMFFIFloat, kTVMFFIList, kTVMFFIMap,
+    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDict,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap,
     kTVMFFISEqHashKindDAGNode as DAG, kTVMFFISEqHashKindFreeVar as FREE_VAR, kTVMFFIShape, kTVMFFISmallBytes,
     kTVMFFISmallStr, kTVMFFIStr, kTVMFFITensor,
 };
@@ -273,20 +273,18 @@ impl Hash {
             frame.next += 1;
             match &frame.node {
                 Content::Array(_) | Content::List(_) => {
-                    let (item, own) = match &frame.node {
-                        Content::Array(array) => (value::elements(array).get(at), 1),
-                        Content::List(items) => (items.get(at), 2),
-                        _ => (None, 2),
+                    let (items, own) = match &frame.node {
+                        Content::Array(array) => (value::elements(array), 1),
+                        Content::List(items) => (items.as_slice(), 2),
+                        _ => (&[][..], 2),
                     };
-                    let Some(item) = item else { return Ok(self.close()) };
-                    match leaf(skip, item)? {
-                        Some(hash) => frame.hash = hash_combine(frame.hash, hash),
-                        None => {
-                            let Some(object) = item.as_object() else { continue };
-                            // SAFETY: the frame holds the element, and is below the frame of the element.
-                            break (unsafe { HeldObject::borrowed(object) }, own, self.region);
-                        }
-                    }
+                    let (hash, at) = fold_leaves(skip, items, at, frame.hash)?;
+                    frame.hash = hash;
+                    frame.next = at + 1;
+                    let Some(item) = items.get(at) else { return Ok(self.close()) };
+                    let Some(object) = item.as_object() else { continue };
+                    // SAFETY: the frame holds the element, and is below the frame of the element.
+                    break (unsafe { HeldObject::borrowed(object) }, own, self.region);
                 }
                 Content::Sorted(pairs) => {
                     let Some((key, item)) = pairs.get(at) else { return Ok(self.close()) };
@@ -435,7 +433,7 @@ fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
     if !value::is_object(index) {
         let bits = match index {
             kTVMFFISmallStr => return Ok(Some(small_str_hash(value::bits(value)))),
-            kTVMFFIFloat if f64::from_bits(value::bits(value)).is_nan() => f64::NAN.to_bits(),
+            kTVMFFIFloat => float_bits(value::bits(value)),
             _ => value::bits(value),
         };
         return Ok(Some(hash_combine(index as u64, bits)));
@@ -447,6 +445,32 @@ fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
         }
         _ => Ok(None),
     }
+}
+
+/// Returns the bits of a floating-point number for its hash: all NaNs are equal.
+#[inline(always)]
+fn float_bits(bits: u64) -> u64 {
+    if f64::from_bits(bits).is_nan() { f64::NAN.to_bits() } else { bits }
+}
+
+/// Combines `hash` with the hashes of the elements at `at` and above, up to the first one with children. Returns the hash, and
+/// the index of that element or the number of elements.
+#[inline(never)]
+fn fold_leaves(skip_content: bool, items: &[Any], at: usize, mut hash: u64) -> Result<(u64, usize)> {
+    for (passed, item) in items.iter().skip(at).enumerate() {
+        let index = item.type_index();
+        // The common kinds first; the others are told apart in `leaf`.
+        let one = match index {
+            kTVMFFIInt | kTVMFFIBool => hash_combine(index as u64, value::bits(item)),
+            kTVMFFIFloat => hash_combine(index as u64, float_bits(value::bits(item))),
+            _ => match leaf(skip_content, item)? {
+                Some(one) => one,
+                None => return Ok((hash, at + passed)),
+            },
+        };
+        hash = hash_combine(hash, one);
+    }
+    Ok((hash, items.len().max(at)))
 }
 
 #[cold]
