@@ -13,6 +13,7 @@
 #define OBJECT_FLAGS flags
 #endif
 #include <anyfn/c_api.h>
+#include <anyfn/classic_c_api.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -169,6 +170,16 @@ CHECK_OFFSET(DLManagedTensorVersioned, dl_tensor, BYTES(32, 24));
 CHECK_SIZE(TVMParallelGroupEnv, BYTES(16, 8));
 CHECK_OFFSET(TVMParallelGroupEnv, sync_handle, 0);
 CHECK_OFFSET(TVMParallelGroupEnv, num_task, BYTES(8, 4));
+CHECK_SIZE(TVMValue, 8);
+CHECK_OFFSET(TVMValue, v_int64, 0);
+CHECK_OFFSET(TVMValue, v_float64, 0);
+CHECK_OFFSET(TVMValue, v_handle, 0);
+CHECK_OFFSET(TVMValue, v_str, 0);
+CHECK_OFFSET(TVMValue, v_type, 0);
+CHECK_OFFSET(TVMValue, v_device, 0);
+CHECK_SIZE(TVMByteArray, BYTES(16, 8));
+CHECK_OFFSET(TVMByteArray, data, 0);
+CHECK_OFFSET(TVMByteArray, size, BYTES(8, 4));
 #define CHECK_POINTER(field, index) CHECK_OFFSET(AnyfnApi, field, FIRST_POINTER + (index) * sizeof(void *))
 #define FIRST_POINTER (sizeof(size_t) + 16)
 CHECK_OFFSET(AnyfnApi, size, 0);
@@ -261,6 +272,21 @@ CHECK_VALUE(kTVMFFIVisitInterrupt, 77);
 CHECK_VALUE(kTVMFFIBigInt, 78);
 CHECK_VALUE(kTVMFFIStaticObjectEnd, 79);
 CHECK_VALUE(kTVMFFIDynObjectBegin, 128);
+CHECK_VALUE(kTVMArgInt, 0);
+CHECK_VALUE(kTVMArgUInt, 1);
+CHECK_VALUE(kTVMArgFloat, 2);
+CHECK_VALUE(kTVMOpaqueHandle, 3);
+CHECK_VALUE(kTVMNullptr, 4);
+CHECK_VALUE(kTVMDataType, 5);
+CHECK_VALUE(kDLDevice, 6);
+CHECK_VALUE(kTVMDLTensorHandle, 7);
+CHECK_VALUE(kTVMObjectHandle, 8);
+CHECK_VALUE(kTVMModuleHandle, 9);
+CHECK_VALUE(kTVMPackedFuncHandle, 10);
+CHECK_VALUE(kTVMStr, 11);
+CHECK_VALUE(kTVMBytes, 12);
+CHECK_VALUE(kTVMNDArrayHandle, 13);
+CHECK_VALUE(kTVMObjectRValueRefArg, 14);
 CHECK_VALUE(kDLCPU, 1);
 CHECK_VALUE(kDLCUDA, 2);
 CHECK_VALUE(kDLCUDAHost, 3);

@@ -5,6 +5,7 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::classic::{TVMByteArray, TVMValue};
 use crate::*;
 
 /// Size of a struct and offsets of its fields, in bytes.
@@ -112,4 +113,6 @@ layouts! {
         version @ 0, manager_ctx @ 8, deleter @ 16 | 12, flags @ 24 | 16, dl_tensor @ 32 | 24,
     }
     TVMParallelGroupEnv = 16 | 8 { sync_handle @ 0, num_task @ 8 | 4 }
+    TVMValue = 8 { v_int64 @ 0, v_float64 @ 0, v_handle @ 0, v_str @ 0, v_type @ 0, v_device @ 0 }
+    TVMByteArray = 16 | 8 { data @ 0, size @ 8 | 4 }
 }

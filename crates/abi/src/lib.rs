@@ -15,6 +15,7 @@
 mod any;
 mod backend;
 pub mod cells;
+pub mod classic;
 mod dlpack;
 pub mod functions;
 mod index;

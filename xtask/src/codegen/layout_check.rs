@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use anyfn_abi::classic::TYPE_CODES;
 use anyfn_abi::layout::{Bytes, LAYOUTS};
 use anyfn_abi::{DEVICE_TYPES, DTYPE_CODES, FIELD_FLAGS, FUNCTION_NAMES, SEQ_HASH_KINDS, TYPE_INDICES};
 
@@ -21,6 +22,7 @@ const HEAD: &str = "\
 #define OBJECT_FLAGS flags
 #endif
 #include <anyfn/c_api.h>
+#include <anyfn/classic_c_api.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -45,7 +47,7 @@ pub(crate) fn write() -> String {
     for (name, value) in TYPE_INDICES {
         line(&mut out, format_args!("CHECK_VALUE({name}, {value});"));
     }
-    for (name, value) in DEVICE_TYPES {
+    for (name, value) in TYPE_CODES.iter().chain(DEVICE_TYPES) {
         line(&mut out, format_args!("CHECK_VALUE({name}, {value});"));
     }
     for (name, value) in DTYPE_CODES {

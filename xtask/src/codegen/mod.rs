@@ -27,8 +27,13 @@ pub(crate) struct Generated {
 /// Generates all files and returns them without writing them.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let abi = source::read(&root.join("crates/abi"))?;
+    let classic = source::read_classic(&root.join("crates/abi"))?;
     let mut files = vec![
         Generated { path: "bindings/c/include/anyfn/c_api.h".into(), text: c_header::write(&abi)? },
+        Generated {
+            path: "bindings/c/include/anyfn/classic_c_api.h".into(),
+            text: c_header::write_classic(&classic)?,
+        },
         Generated { path: "bindings/c/tests/layout_check.c".into(), text: layout_check::write() },
         Generated { path: "compiler/codegen-c/src/host/abi.c".into(), text: prelude::write(&abi)? },
     ];

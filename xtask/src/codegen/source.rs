@@ -33,6 +33,7 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) doc: Vec<String>,
     pub(crate) fields: Vec<Field>,
+    pub(crate) is_union: bool,
 }
 
 /// A field of a record or a parameter of a function.
@@ -65,12 +66,23 @@ pub(crate) struct Function {
 
 /// Reads the declarations of the ABI crate, whose root folder is `abi_dir`.
 pub(crate) fn read(abi_dir: &Path) -> Result<Abi> {
+    read_files(abi_dir, ["index.rs"].iter().chain(FILES.iter()), "functions.rs")
+}
+
+/// Reads the declarations of the classic API.
+pub(crate) fn read_classic(abi_dir: &Path) -> Result<Abi> {
+    read_files(abi_dir, ["classic.rs"].iter(), "classic.rs")
+}
+
+/// Reads the declarations of some files of the ABI crate. The documentation of the file `conventions` contains the rules for
+/// all functions.
+fn read_files<'a>(abi_dir: &Path, files: impl Iterator<Item = &'a &'a str>, conventions: &str) -> Result<Abi> {
     let mut abi = Abi::default();
-    for name in ["index.rs"].iter().chain(FILES.iter()) {
+    for name in files {
         let path = abi_dir.join("src").join(name);
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let file = syn::parse_file(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        if *name == "functions.rs" {
+        if *name == conventions {
             abi.conventions = doc_lines(&file.attrs);
         }
         for item in file.items {
@@ -87,10 +99,10 @@ impl Abi {
     fn add(&mut self, item: syn::Item) -> Result<()> {
         match item {
             syn::Item::Struct(s) if is_repr_c(&s.attrs) => {
-                self.records.push(record(s.ident, &s.attrs, s.fields));
+                self.records.push(record(s.ident, &s.attrs, s.fields, false));
             }
             syn::Item::Union(u) if is_repr_c(&u.attrs) => {
-                self.records.push(record(u.ident, &u.attrs, syn::Fields::Named(u.fields)));
+                self.records.push(record(u.ident, &u.attrs, syn::Fields::Named(u.fields), true));
             }
             syn::Item::Type(t) => {
                 self.aliases.push(Alias { name: t.ident.to_string(), doc: doc_lines(&t.attrs), ty: *t.ty });
@@ -124,7 +136,7 @@ impl Abi {
                 let group = parse::<ConstantGroup>(&mac.tokens)?;
                 self.add_constants(group.list, &group.name.to_string())?;
             }
-            "functions" => self.functions = parse::<FunctionList>(&mac.tokens)?.0,
+            "functions" | "classic" => self.functions = parse::<FunctionList>(&mac.tokens)?.0,
             "backend" => self.backend = parse::<FunctionList>(&mac.tokens)?.0,
             _ => {}
         }
@@ -148,12 +160,12 @@ fn parse<T: Parse>(tokens: &TokenStream) -> Result<T> {
     syn::parse2::<T>(tokens.clone()).map_err(|e| e.to_string().into())
 }
 
-fn record(name: Ident, attrs: &[Attribute], fields: syn::Fields) -> Record {
+fn record(name: Ident, attrs: &[Attribute], fields: syn::Fields, is_union: bool) -> Record {
     let fields = fields
         .into_iter()
         .filter_map(|f| Some(Field { name: f.ident.as_ref()?.to_string(), doc: doc_lines(&f.attrs), ty: f.ty }))
         .collect();
-    Record { name: name.to_string(), doc: doc_lines(attrs), fields }
+    Record { name: name.to_string(), doc: doc_lines(attrs), fields, is_union }
 }
 
 fn foreign_function(f: syn::ForeignItemFn) -> Result<Function> {
