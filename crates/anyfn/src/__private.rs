@@ -88,6 +88,28 @@ crate::__collected! {
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
+/// Calls a function with the signature of TVM 0.8, whose address is the first argument, like a `safe_call`.
+pub type PackedCCall = unsafe fn(
+    function: *mut core::ffi::c_void,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int;
+
+#[cfg(not(test))]
+crate::__collected! {
+    /// The function by which the loader calls functions of libraries that follow the library convention of TVM 0.8. The
+    /// list is empty in programs without the classic API.
+    pub static PACKED_C_CALLS: [PackedCCall];
+}
+/// Empty slice that, in unit tests, replaces the slice that the linker assembles; see [`REGISTRATIONS`].
+#[cfg(test)]
+pub static PACKED_C_CALLS: [PackedCCall; 0] = [];
+
+/// Prefix of the names under which the classic API registers the symbols of a system library. Unlike those of the current
+/// convention, their own names have no prefix.
+pub const CLASSIC_SYMBOL: &str = "__tvm_classic_";
+
 /// Entry of `TYPES` or `RUNTIME_TYPES`, which registers one type.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns an error

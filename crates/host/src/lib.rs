@@ -19,6 +19,8 @@
 #[cfg(feature = "build")]
 extern crate std;
 
+#[cfg(feature = "classic")]
+extern crate anyfn_classic as _;
 extern crate anyfn_core as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "bundle")]
 extern crate anyfn_bundle as _;
+#[cfg(feature = "classic")]
+extern crate anyfn_classic as _;
 extern crate anyfn_core as _;
 #[cfg(feature = "doctor")]
 extern crate anyfn_doctor as _;

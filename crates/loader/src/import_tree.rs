@@ -40,6 +40,24 @@ impl<'a> Tree<'a> {
         })
     }
 
+    /// Creates a tree from its modules and their imports, which are checked. `ends` are the ends of the modules' rows in
+    /// `children`.
+    pub(crate) fn with_rows(
+        entries: Vec<ModuleEntry<'a>>,
+        ends: &[usize],
+        children: &[usize],
+    ) -> Result<Tree<'a>, String> {
+        if ends.len() != entries.len() + 1 {
+            return Err(refused!("{} modules have {} rows", entries.len(), ends.len().saturating_sub(1)));
+        }
+        let tree = Tree { entries, edges: edges(ends, children)? };
+        if CHECKS {
+            // Otherwise, the first import that closes a cycle is an error.
+            tree.check_acyclic()?;
+        }
+        Ok(tree)
+    }
+
     /// Returns an error if a module imports itself directly or indirectly. The check repeatedly
     /// discards a module that no remaining module imports; modules in a cycle always remain.
     fn check_acyclic(&self) -> Result<(), String> {
@@ -71,10 +89,11 @@ impl<'a> Tree<'a> {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Reader of a serialised import tree: the bytes that are left.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], String> {
+    pub(crate) fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], String> {
         let left = self.0.len();
         let len = usize::try_from(len).ok().filter(|len| *len <= left);
         let Some((taken, rest)) = len.and_then(|len| self.0.split_at_checked(len)) else {
@@ -84,17 +103,17 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn number(&mut self, what: &str) -> Result<u64, String> {
+    pub(crate) fn number(&mut self, what: &str) -> Result<u64, String> {
         let bytes = self.take(8, what)?;
         Ok(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
     }
 
-    fn bytes(&mut self, what: &str) -> Result<&'a [u8], String> {
+    pub(crate) fn bytes(&mut self, what: &str) -> Result<&'a [u8], String> {
         let len = self.number(what)?;
         self.take(len, what)
     }
 
-    fn numbers(&mut self, what: &str) -> Result<Vec<usize>, String> {
+    pub(crate) fn numbers(&mut self, what: &str) -> Result<Vec<usize>, String> {
         let count = self.number(what)?;
         let bytes = self.take(count.saturating_mul(8), what)?;
         let number = |bytes: &[u8; 8]| usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX);
@@ -102,16 +121,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Parses and checks a serialised import tree. `content` must not include the size that precedes the tree in
-/// a library.
-pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
-    let mut reader = Reader(content);
-    let ends = reader.numbers("the list of rows")?;
-    let children = reader.numbers("the list of imports")?;
+/// Returns the imports as pairs of indices. `ends` are the ends of the modules' rows in `children`.
+fn edges(ends: &[usize], children: &[usize]) -> Result<Vec<(usize, usize)>, String> {
     let count = ends.len().saturating_sub(1);
-    if count == 0 {
-        return Err(refused!("it contains no modules"));
-    }
     let mut edges = Vec::new();
     for (from, row) in ends.array_windows::<2>().enumerate() {
         let Some(row) = children.get(row[0]..row[1]) else {
@@ -131,6 +143,19 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
             children.len()
         ));
     }
+    Ok(edges)
+}
+
+/// Parses and checks a serialised import tree. `content` must not include the size that precedes the tree in
+/// a library.
+pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
+    let mut reader = Reader(content);
+    let ends = reader.numbers("the list of rows")?;
+    let children = reader.numbers("the list of imports")?;
+    let count = ends.len().saturating_sub(1);
+    if count == 0 {
+        return Err(refused!("it contains no modules"));
+    }
     let mut entries = Vec::new();
     for _ in 0..count {
         let kind = reader.bytes("the kind of a module")?;
@@ -147,12 +172,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     if !reader.0.is_empty() {
         return Err(refused!("{} bytes follow its last module", reader.0.len()));
     }
-    let tree = Tree { entries, edges };
-    if CHECKS {
-        // Otherwise, the first import that closes a cycle is an error.
-        tree.check_acyclic()?;
-    }
-    Ok(tree)
+    Tree::with_rows(entries, &ends, &children)
 }
 
 /// Returns the beginning of `bytes`, escaped, for an error message.

@@ -7,11 +7,12 @@ use std::string::String as StdString;
 use anyfn::__private::{FunctionDef, functions};
 use anyfn::{Any, Array, IntoAny, Map, Result, String};
 
+use crate::classic;
 use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts, Symbol};
 use crate::file::find;
 use crate::import_tree;
-use crate::names::function_names;
+use crate::names::{self, function_names};
 
 pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
     "ffi.ModuleInspectFile" [] => |path: &str| inspect(path),
@@ -75,10 +76,13 @@ fn inspect(path: &str) -> Result<Map<String, Any>> {
     fields.set("abi", built_for.as_ref().map(|(abi, _)| abi.clone()))?;
     fields.set("runtime", built_for.map(|(_, runtime)| runtime))?;
     fields.set("problem", facts.built_for.and_then(|version| elf::check_version(version).err()))?;
-    fields.list("functions", function_names(facts.functions(), ""))?;
+    let functions = match facts.classic {
+        true => classic::functions(facts.code()),
+        false => function_names(facts.functions(), ""),
+    };
+    fields.list("functions", functions)?;
     fields.set("registers_functions", defines(&facts, "__anyfn_registrations"))?;
-    let is_slot =
-        |symbol: &&Symbol| symbol.name.starts_with("__TVM") || symbol.name == "__tvm_ffi__library_ctx";
+    let is_slot = |symbol: &&Symbol| symbol.name.starts_with("__TVM") || names::is_slot(&symbol.name);
     fields.list("context_slots", sorted(facts.defined.iter().filter(is_slot)))?;
     fields.list("needed", &facts.needed)?;
     fields.set("search_path", facts.search_path.clone())?;
@@ -150,7 +154,7 @@ fn imports(facts: &Facts) -> Result<Option<Array<Any>>> {
             let size = usize::try_from(u64::from_le_bytes(*size)).unwrap_or(usize::MAX);
             rest.get(..size)
                 .ok_or_else(|| "it is shorter than its declared size".to_owned())
-                .and_then(import_tree::parse)
+                .and_then(if facts.classic { classic::parse } else { import_tree::parse })
         }
     };
     let tree = parsed

@@ -41,11 +41,14 @@
         feature = "custom",
         feature = "cpp",
         feature = "unload",
-        feature = "observe"
+        feature = "observe",
+        feature = "classic"
     )),
     allow(dead_code)
 )]
 
+#[cfg_attr(not(feature = "classic"), path = "classic_disabled.rs")]
+mod classic;
 #[cfg_attr(not(feature = "guards"), path = "compiled_disabled.rs")]
 mod compiled;
 #[cfg(feature = "custom")]

@@ -7,8 +7,13 @@ pub(crate) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Symbol of the variable through which the code of a library finds its own module (the library context).
 pub(crate) const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
+/// Symbol of the import tree of a library that follows the convention of TVM 0.8.
+pub(crate) const CLASSIC_IMPORT_TREE: &CStr = c"__tvm_dev_mblob";
+/// Symbol of the library context of a library that follows the convention of TVM 0.8.
+pub(crate) const CLASSIC_CONTEXT: &CStr = c"__tvm_module_ctx";
+
 /// Prefixes of the names of context symbols.
-pub(crate) const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
+pub(crate) const SLOTS: [&str; 4] = ["__TVMFFI", "__TVMBackend", "__TVMFuncCall", "__TVMAPISetLastError"];
 /// Prefix of the symbol of an exported function.
 pub(crate) const FUNCTION: &str = "__tvm_ffi_";
 /// Prefix of the symbol of a getter that returns the metadata of an exported function.
@@ -21,7 +26,8 @@ pub(crate) const DATA: &str = "_library_";
 
 /// Returns true if `symbol` is the name of a variable into which the loader writes an address.
 pub(crate) fn is_slot(symbol: &str) -> bool {
-    CONTEXT.to_str() == Ok(symbol) || SLOTS.iter().any(|begin| symbol.starts_with(begin))
+    [CONTEXT, CLASSIC_CONTEXT].iter().any(|name| name.to_str() == Ok(symbol))
+        || SLOTS.iter().any(|begin| symbol.starts_with(begin))
 }
 
 /// Returns the names of the exported functions that `symbols` contains, sorted and without `prefix`. Functions without

@@ -25,6 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-protocol", &["anyfn-abi", "anyfn"]),
     // A driver of the protocol.
     ("anyfn-rpc", &["anyfn-abi", "anyfn", "anyfn-protocol"]),
+    // Calls the functions of the ABI, as every client does.
+    ("anyfn-classic", &["anyfn-abi", "anyfn"]),
     // Splits commands into words, for all that runs the programs that users name.
     ("anyfn-command", &[]),
     ("anyfn-bundle", &["anyfn-abi", "anyfn", "anyfn-command"]),
@@ -41,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-reflect",
             "anyfn-runtime",
             "anyfn-rpc",
+            "anyfn-classic",
             "anyfn-bundle",
             "anyfn-doctor",
         ],
@@ -55,6 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-reflect",
             "anyfn-runtime",
             "anyfn-rpc",
+            "anyfn-classic",
             "anyfn-bundle",
             "anyfn-doctor",
             "anyfn-host",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use anyfn_abi::classic::CLASSIC_FUNCTION_NAMES;
 use anyfn_abi::{BACKEND_FUNCTION_NAMES, FUNCTION_NAMES};
 use serde_json::Value;
 
@@ -44,6 +45,7 @@ fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<String> = FUNCTION_NAMES
         .iter()
         .chain(BACKEND_FUNCTION_NAMES)
+        .chain(CLASSIC_FUNCTION_NAMES)
         .copied()
         .chain(["anyfn_api"])
         .map(str::to_owned)
@@ -74,8 +76,11 @@ mod tests {
 
     #[test]
     fn missing_and_unlisted_exports_are_found() {
-        let mut exported: BTreeSet<String> =
-            FUNCTION_NAMES.iter().chain(BACKEND_FUNCTION_NAMES).map(|s| (*s).to_owned()).collect();
+        let mut exported: BTreeSet<String> = [FUNCTION_NAMES, BACKEND_FUNCTION_NAMES, CLASSIC_FUNCTION_NAMES]
+            .concat()
+            .iter()
+            .map(|s| (*s).to_owned())
+            .collect();
         let found = check_exports(&exported);
         assert!(found.contains(&"libanyfn.so: does not export anyfn_api".to_owned()), "{found:?}");
         exported.insert("stray".to_owned());

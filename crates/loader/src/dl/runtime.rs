@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use anyfn::abi::TVMFFIFunctionCall;
 
 use super::Origin;
+use crate::classic;
 
 /// Returns the file that contains the code of this runtime: a library or the main program.
 pub(crate) fn runtime() -> Option<&'static Origin> {
@@ -14,5 +15,5 @@ pub(crate) fn runtime() -> Option<&'static Origin> {
 
 /// Returns true if `name` has the prefix of a symbol of the runtime, such as `TVMFFI`.
 pub(crate) fn is_runtime_symbol(name: &str) -> bool {
-    name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
+    ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin)) || classic::is_symbol(name)
 }

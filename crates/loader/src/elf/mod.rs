@@ -53,6 +53,8 @@ pub(crate) struct Facts {
     /// Alignment in bytes that the library's code requires of tensor data. `None` if the compiler
     /// of Apache TVM has not generated the code.
     pub(crate) compiled: Option<usize>,
+    /// True if the library follows the library convention of TVM 0.8.
+    pub(crate) classic: bool,
     /// Serialised modules that the library contains, if there are any.
     pub(crate) import_tree: Option<Blob>,
     pub(crate) has_thread_locals: bool,
@@ -87,11 +89,20 @@ impl Facts {
         self.defined.iter().filter(is_function).map(|symbol| symbol.name.as_str())
     }
 
+    /// Returns the names of the defined symbols that refer to code.
+    pub(crate) fn code(&self) -> impl Iterator<Item = &str> {
+        self.defined.iter().filter(|symbol| symbol.is_code).map(|symbol| symbol.name.as_str())
+    }
+
     /// Returns the names of the symbols that must be defined elsewhere. Weak symbols, which may be missing, are left
     /// out.
     pub(crate) fn undefined_names(&self) -> Vec<&str> {
         self.undefined.iter().filter(|symbol| !symbol.is_weak).map(|symbol| symbol.name.as_str()).collect()
     }
+}
+
+fn names_of(symbols: &[Symbol]) -> impl Iterator<Item = &str> + Clone {
+    symbols.iter().map(|symbol| symbol.name.as_str())
 }
 
 /// Number with which ELF files identify the processor architecture of this build.
@@ -189,7 +200,8 @@ fn read<'d>(head: &[u8], data: Data<'d>, len: u64, with_content: bool) -> Result
         check_slots(&image, segments, &symbols)?;
     }
     let (built_for, build_id) = notes(segments, data)?;
-    let tree = crate::names::IMPORT_TREE.to_bytes();
+    let classic = crate::classic::follows(names_of(&symbols.defined), names_of(&symbols.undefined));
+    let tree = if classic { crate::names::CLASSIC_IMPORT_TREE } else { crate::names::IMPORT_TREE }.to_bytes();
     let tree = symbols.defined.iter().find(|symbol| symbol.name.as_bytes() == tree);
     let import_tree = tree.map(|symbol| Blob {
         size: symbol.size,
@@ -206,6 +218,7 @@ fn read<'d>(head: &[u8], data: Data<'d>, len: u64, with_content: bool) -> Result
     Ok(Facts {
         size: len,
         compiled,
+        classic,
         soname: dynamic.soname,
         needed: dynamic.needed,
         search_path: dynamic.search_path,

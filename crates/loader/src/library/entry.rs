@@ -12,11 +12,12 @@ use std::sync::Arc;
 use anyfn_core::loader::Mutex;
 
 use super::observe;
+use crate::classic;
 use crate::dl;
 use crate::elf::Facts;
 use crate::file::Identity;
 use crate::mapped::{self, Address, Counts, Mapped, Owner, lease, ledger};
-use crate::names::{CONTEXT, function_names};
+use crate::names::{CLASSIC_CONTEXT, CONTEXT, function_names};
 
 /// Creates an entry for a library that was just opened, and adds it to the table of mapped libraries. If the
 /// table already has an entry for the library, returns that entry. `handles` keep the library open; the first
@@ -68,7 +69,7 @@ pub(crate) fn create(
         range,
         needed,
         live_objects,
-        context_slot: own_symbol(CONTEXT).map(Address),
+        context_slot: own_symbol(CONTEXT).or_else(|| own_symbol(CLASSIC_CONTEXT)).map(Address),
         pinned: Mutex::new(pinned),
         counts: Counts::default(),
         successors: Mutex::new(Vec::new()),
@@ -77,8 +78,12 @@ pub(crate) fn create(
         path: path.to_path_buf(),
         identity,
         compiled: facts.compiled,
+        classic: facts.classic,
         import_tree_size: facts.import_tree_size(),
-        functions: function_names(facts.functions(), ""),
+        functions: match facts.classic {
+            true => classic::functions(facts.code()),
+            false => function_names(facts.functions(), ""),
+        },
         types: Mutex::new(Vec::new()),
         symbols,
         loading: Mutex::new(()),

@@ -2,6 +2,7 @@
 //! code.
 
 use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
 
 use anyfn::abi::{
     AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject,
@@ -10,6 +11,7 @@ use anyfn::abi::{
 };
 use anyfn::{Error, ObjectRef, PackedFunc, Result};
 
+use crate::classic;
 use crate::compiled::Guard;
 use crate::mapped::ledger;
 use crate::object::AnyModule;
@@ -44,6 +46,32 @@ pub(crate) unsafe fn make(
     compiled: Option<usize>,
 ) -> Result<PackedFunc> {
     let safe_call = if compiled.is_some() { call_guarded } else { call };
+    // SAFETY: the caller guarantees the functions.
+    unsafe { make_called_by(safe_call, module, symbol, metadata, compiled) }
+}
+
+/// Creates a function object that calls a function with the signature of TVM 0.8.
+///
+/// # Safety
+/// `symbol` must be the address of such a function in the code of `module`.
+pub(crate) unsafe fn make_classic(module: &AnyModule, symbol: NonNull<c_void>) -> Result<PackedFunc> {
+    // SAFETY: the function is only called by `call_classic`, which converts it back.
+    let symbol = unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) };
+    // SAFETY: the caller guarantees the function.
+    unsafe { make_called_by(call_classic, module, symbol, None, None) }
+}
+
+/// Creates a function object whose calls are made by `safe_call`.
+///
+/// # Safety
+/// `safe_call` must be one of the functions below, and the requirements of [`make`] or [`make_classic`] apply.
+unsafe fn make_called_by(
+    safe_call: TVMFFISafeCallType,
+    module: &AnyModule,
+    symbol: TVMFFISafeCallType,
+    metadata: Option<TVMFFISafeCallType>,
+    compiled: Option<usize>,
+) -> Result<PackedFunc> {
     let raw = Box::into_raw(Box::new(LibraryFunction {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -76,7 +104,7 @@ pub(crate) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
     let called = unsafe { (*cell).safe_call };
     let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
-    if !is_called_by(call) && !is_called_by(call_guarded) {
+    if !is_called_by(call) && !is_called_by(call_guarded) && !is_called_by(call_classic) {
         return None;
     }
     // SAFETY: only objects that `make` has created are called by these functions.
@@ -108,6 +136,18 @@ unsafe extern "C" fn call_guarded(
     let symbol = unsafe { (*this).symbol };
     // SAFETY: the caller passes what the convention requires; only functions of such libraries are called this way.
     unsafe { guard.call(symbol, args, count, result) }
+}
+
+unsafe extern "C" fn call_classic(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
+    let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
+    // SAFETY: only functions with the signature of TVM 0.8 are called this way; the caller passes what a call requires.
+    unsafe { classic::call(symbol as *mut c_void, args, count, result) }
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {

@@ -24,10 +24,16 @@ use std::sync::Arc;
 use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 use anyfn::{Any, Error, Map, PackedFunc, Result, String};
 
+use crate::classic;
 use crate::file::identity_of;
 use crate::mapped::{Mapped, lease, ledger};
-use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
+use crate::names::{CLASSIC_CONTEXT, CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
 use crate::object::{AnyModule, Implementation};
+
+/// Returns the address of a symbol of the system library that follows the convention of TVM 0.8.
+fn linked_classic(name: &str) -> Option<NonNull<c_void>> {
+    linked::symbol(&classic::linked_name(name)?)
+}
 
 /// Origin of the code of a library module: a loaded file, or a library that is linked into the process.
 #[derive(Clone)]
@@ -57,8 +63,23 @@ impl Code {
         .or_else(|| find(format!("{decoration}{name}")))
     }
 
+    /// Returns the address of a function with the signature of TVM 0.8.
+    fn classic_function(&self, name: &str) -> Option<NonNull<c_void>> {
+        match self {
+            Code::File(mapped) if mapped.classic => {
+                classic::function(&mapped.functions, name, |symbol| mapped.own_symbol(symbol))
+            }
+            Code::File(_) => None,
+            Code::System(_) if name.starts_with("__") => None,
+            Code::System(prefix) => linked_classic(&[prefix, name].concat()).or_else(|| linked_classic(name)),
+        }
+    }
+
     fn function_of(&self, decoration: &str, name: &str) -> Option<TVMFFISafeCallType> {
         if name.starts_with(DATA) {
+            return None;
+        }
+        if matches!(self, Code::File(mapped) if mapped.classic) {
             return None;
         }
         let symbol = self.symbol_of(decoration, name)?;
@@ -82,7 +103,11 @@ impl Code {
             Code::File(mapped) => mapped.functions.clone(),
             Code::System(prefix) => {
                 let symbols = linked::symbols();
-                function_names(symbols.iter().filter_map(|symbol| symbol.to_str().ok()), prefix)
+                let mut names =
+                    function_names(symbols.iter().filter_map(|symbol| symbol.to_str().ok()), prefix);
+                names.extend(classic::linked_functions(&symbols, prefix));
+                anyfn::__private::sort(&mut names);
+                names
             }
         }
     }
@@ -94,7 +119,8 @@ impl Code {
             Code::File(mapped) => mapped.own_symbol(name),
             Code::System(prefix) => {
                 let prefixed = CString::new([prefix.as_bytes(), name.to_bytes()].concat()).ok()?;
-                linked::symbol(&prefixed).or_else(|| linked::symbol(name))
+                let found = linked::symbol(&prefixed).or_else(|| linked::symbol(name));
+                found.or_else(|| linked_classic(name.to_str().ok()?))
             }
         }
     }
@@ -160,7 +186,7 @@ impl LibraryModule {
             owner.context = module.context().addr();
             owner.module = Some(module.as_object().downgrade());
         }
-        if let Some(slot) = slots.data(CONTEXT) {
+        if let Some(slot) = slots.data(CONTEXT).or_else(|| slots.data(CLASSIC_CONTEXT)) {
             // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
             unsafe { slot.cast::<*mut c_void>().write(module.context()) };
         }
@@ -178,7 +204,13 @@ impl Implementation for LibraryModule {
     }
 
     fn function(&self, module: &AnyModule, name: &str) -> Result<Option<PackedFunc>> {
-        let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
+        let Some(symbol) = self.0.function_of(FUNCTION, name) else {
+            let Some(symbol) = self.0.classic_function(name) else { return Ok(None) };
+            // SAFETY: this is a function of the convention of TVM 0.8 in this module's code.
+            let function = unsafe { function::make_classic(module, symbol) }?;
+            ledger::explain_module(function.as_object(), self.mapped(), Some(name));
+            return Ok(Some(function));
+        };
         let metadata = self.0.function_of(METADATA, name);
         // SAFETY: both are functions of the library convention in this module's code.
         let function = unsafe { function::make(module, symbol, metadata, self.0.compiled(symbol)) }?;
@@ -187,7 +219,7 @@ impl Implementation for LibraryModule {
     }
 
     fn implements(&self, _module: &AnyModule, name: &str) -> Result<bool> {
-        Ok(self.0.function_of(FUNCTION, name).is_some())
+        Ok(self.0.function_of(FUNCTION, name).is_some() || self.0.classic_function(name).is_some())
     }
 
     fn function_names(&self) -> Result<Vec<StdString>> {

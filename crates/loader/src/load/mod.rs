@@ -19,6 +19,7 @@ use std::sync::Arc;
 use anyfn::{Any, Bytes, Error, Module, Result, registry};
 use anyfn_core::loader::Mutex;
 
+use crate::classic;
 use crate::dl::runtime::{is_runtime_symbol, runtime};
 use crate::dl::{self, scope};
 use crate::elf::{self, Facts};
@@ -27,7 +28,7 @@ use crate::import_tree::{self, ModuleEntry, Tree};
 use crate::library::{Code, LibraryModule, entry};
 use crate::mapped::{Mapped, constructing, lease, types};
 use crate::message::CHECKS;
-use crate::names::IMPORT_TREE;
+use crate::names::{CLASSIC_IMPORT_TREE, IMPORT_TREE};
 use crate::object::AnyModule;
 
 /// Loads a file with the loader that is registered for its extension.
@@ -219,6 +220,11 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             return Err(refused.reason.clone());
         }
         used.push(refused.name.clone());
+    }
+    if facts.classic && !classic::is_linked() {
+        return Err(
+            "it follows the library convention of TVM 0.8; use a runtime with the feature `classic`".into()
+        );
     }
     let undefined = facts.undefined_names();
     let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
@@ -426,9 +432,13 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
         // SAFETY: the caller that requests the library vouches that it follows the convention; nothing calls it yet.
         None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
-    let import_tree = mapped.own_symbol(IMPORT_TREE);
+    let (name, parse): (_, Parse) = match mapped.classic {
+        true => (CLASSIC_IMPORT_TREE, classic::parse),
+        false => (IMPORT_TREE, import_tree::parse),
+    };
+    let tree = mapped.own_symbol(name).map(|blob| (blob, parse));
     // SAFETY: the symbol of this name is the blob, whose size the file states.
-    let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
+    let root = unsafe { with_imports(&library, tree, mapped.import_tree_size) }
         .map_err(|error| in_file(&error, &mapped.path))?;
     mapped.register(library.context())?;
     mapped.owner.lock().root = Some(root.as_object().downgrade());
@@ -444,20 +454,22 @@ fn in_file(error: &Error, path: &Path) -> Error {
     anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
 }
 
+/// Parser of a form of import trees. Its argument does not include the size that precedes the tree in a library.
+pub(crate) type Parse = for<'a> fn(&'a [u8]) -> Result<Tree<'a>, String>;
+
 /// Creates the modules in the import tree of `library` and returns the first of them. If the
 /// library has no import tree, returns the module of the library.
 ///
 /// # Safety
-/// If `import_tree` is not `None`, it must be the address of the library's import tree. `size` must be its size in
+/// If `tree` is not `None`, it must be the address of the library's import tree, and the parser of its form. `size` must be its size in
 /// bytes, if that is known.
 pub(crate) unsafe fn with_imports(
     library: &AnyModule,
-    import_tree: Option<NonNull<c_void>>,
+    tree: Option<(NonNull<c_void>, Parse)>,
     size: Option<u64>,
 ) -> Result<Module> {
-    let Some(blob) = import_tree.map(NonNull::cast::<[u8; 8]>) else {
-        return Ok(library.clone().into_module());
-    };
+    let Some((blob, parse)) = tree else { return Ok(library.clone().into_module()) };
+    let blob = blob.cast::<[u8; 8]>();
     let damaged =
         |reason: &str| anyfn::error!("RuntimeError", "the library's import tree is damaged: {reason}");
     // SAFETY: the blob begins with its size.
@@ -470,7 +482,7 @@ pub(crate) unsafe fn with_imports(
     let content = unsafe { blob.add(1) }.cast::<u8>();
     // SAFETY: the blob has `len` bytes there, which never change.
     let content = unsafe { core::slice::from_raw_parts(content.as_ptr(), len) };
-    let tree = import_tree::parse(content).map_err(|reason| damaged(&reason))?;
+    let tree = parse(content).map_err(|reason| damaged(&reason))?;
     build(&tree, library)
 }
 

@@ -322,13 +322,15 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
         return Some("it was linked with -z nodelete".into());
     }
     // Functions whose arguments are kept for the lifetime of the process.
-    const KEPT: [(&str, &str); 7] = [
+    const KEPT: [(&str, &str); 9] = [
         ("TVMFFITypeRegisterField", "fields of types"),
         ("TVMFFITypeRegisterMethod", "methods of types"),
         ("TVMFFITypeRegisterMetadata", "types"),
         ("TVMFFIEnvRegisterCAPI", "environment functions"),
         ("TVMFFIEnvModRegisterContextSymbol", "context symbols"),
         ("TVMFFIEnvModRegisterSystemLibSymbol", "symbols of a system library"),
+        ("TVMBackendRegisterSystemLibSymbol", "symbols of a system library"),
+        ("TVMBackendRegisterEnvCAPI", "environment functions"),
         ("TVMFFIEnvSetDLPackManagedTensorAllocator", "an allocator"),
     ];
     // What a Rust plugin registers for its types is revoked when it is unmapped.

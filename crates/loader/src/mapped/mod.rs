@@ -104,6 +104,8 @@ pub(crate) struct Mapped {
     /// Alignment in bytes that the library's code requires of tensor data. `None` if the compiler
     /// of Apache TVM has not generated the code.
     pub(crate) compiled: Option<usize>,
+    /// True if the library follows the library convention of TVM 0.8.
+    pub(crate) classic: bool,
     /// Size of the import tree in bytes, according to the symbol table of the file. `None` if the library has no import
     /// tree.
     pub(crate) import_tree_size: Option<u64>,
