@@ -233,6 +233,31 @@ pub(crate) fn peer_symbols(run: &Run) -> Result<()> {
     Ok(())
 }
 
+/// Compiles the tests of the classic API again and links them to the library with the name of TVM 0.8's runtime alone, by its
+/// file name. Runs them.
+pub(crate) fn classic_library(run: &Run) -> Result<()> {
+    let (lib_dir, dir) = (compat::classic_for_tests(run)?, scratch("classic-library")?);
+    let is_classic =
+        |file: &&PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("classic_"));
+    for file in programs().iter().filter(is_classic) {
+        let program = dir.join(file.file_stem().unwrap_or_default());
+        run.cmd(
+            Cmd::new(cc())
+                .words("-std=gnu11 -g -O1 -Wall -Wextra -Werror -I")
+                .arg(paths::root().join(INCLUDE))
+                .arg(file)
+                .arg("-o")
+                .arg(&program)
+                .arg("-L")
+                .arg(&lib_dir)
+                .words("-ltvm_runtime -lpthread -ldl -lm")
+                .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
+        )?;
+        run.cmd(Cmd::new(&program).env("ANYFN_SCRATCH_DIR", &dir))?;
+    }
+    Ok(())
+}
+
 /// Returns the folder of the peer's Python package.
 fn peer_package() -> Result<PathBuf> {
     let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;

@@ -1,13 +1,16 @@
-//! The library under the name for which programs are built that use tvm-ffi.
+//! The library under the names for which other programs are built: those that use tvm-ffi, and those that use the C API of
+//! the runtime of TVM 0.8.
 //!
-//! Besides the C functions, such programs import C++ symbols. A Rust shared library exports only its own functions, so this
-//! one is linked by the C++ compiler: from the static library, and from the C++ file that defines the symbols.
+//! Besides the C functions, programs that use tvm-ffi import C++ symbols. A Rust shared library exports only its own
+//! functions, so this one is linked by the C++ compiler: from the static library, and from the C++ file that defines the
+//! symbols.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyfn_abi::FUNCTION_NAMES;
+use anyfn_abi::classic::CLASSIC_FUNCTION_NAMES;
+use anyfn_abi::{BACKEND_FUNCTION_NAMES, FUNCTION_NAMES};
 
 use crate::portable::{HERE, Machine};
 use crate::process::Cmd;
@@ -15,8 +18,10 @@ use crate::result::Result;
 use crate::runner::Run;
 use crate::{paths, portable, tidy};
 
-/// File name and SONAME of the library.
+/// File name and SONAME of the library for programs that use tvm-ffi.
 pub(crate) const NAME: &str = "libtvm_ffi.so";
+/// File name and SONAME of the library for programs that use the runtime of TVM 0.8.
+pub(crate) const CLASSIC_NAME: &str = "libtvm_runtime.so";
 
 /// Folder of the C++ file and of the list of the symbols that it exports.
 const SOURCES: &str = "crates/lib/cpp";
@@ -29,6 +34,28 @@ pub(crate) fn for_tests(run: &Run) -> Result<PathBuf> {
     let folder = paths::scratch_dir("compat");
     link(run, &HERE, &paths::build_dir().join("libanyfn.a"), None, &folder)?;
     Ok(folder)
+}
+
+/// Links the library for programs that use the runtime of TVM 0.8, for tests, and returns the folder that contains it.
+pub(crate) fn classic_for_tests(run: &Run) -> Result<PathBuf> {
+    let folder = paths::scratch_dir("compat-classic");
+    link_classic(run, &HERE, &paths::build_dir().join("libanyfn.a"), None, &folder)?;
+    Ok(folder)
+}
+
+/// Links the library for programs that use the runtime of TVM 0.8 in `folder`, and returns its path.
+fn link_classic(
+    run: &Run,
+    machine: &Machine,
+    archive: &Path,
+    linker: Option<PathBuf>,
+    folder: &Path,
+) -> Result<PathBuf> {
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let names = [FUNCTION_NAMES, BACKEND_FUNCTION_NAMES, CLASSIC_FUNCTION_NAMES, &["anyfn_api"]].concat();
+    let exports: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let new = link_exporting(run, machine, archive, linker, folder, CLASSIC_NAME, &exports, None)?;
+    finish(run, &new, CLASSIC_NAME, &exports, folder)
 }
 
 /// Returns the reason why the library cannot be linked for this machine, if any.
@@ -65,9 +92,34 @@ fn link(
             .arg(&object),
     )?;
     let exports = exports()?;
-    let (script, library) = (folder.join("exports.map"), folder.join(NAME));
+    let new = link_exporting(run, machine, archive, linker, folder, NAME, &exports, Some(&object))?;
+    finish(run, &new, NAME, &exports, folder)
+}
+
+/// Checks a library that was linked just now, and gives it its name.
+fn finish(run: &Run, new: &Path, name: &str, exports: &[String], folder: &Path) -> Result<PathBuf> {
+    check(run, new, name, exports)?;
+    let library = folder.join(name);
+    fs::rename(new, &library).map_err(|e| format!("{}: {e}", library.display()))?;
+    Ok(library)
+}
+
+/// Links a library that exports the given symbols from a static library and an object file, and returns its path.
+#[expect(clippy::too_many_arguments, reason = "they describe one command")]
+fn link_exporting(
+    run: &Run,
+    machine: &Machine,
+    archive: &Path,
+    linker: Option<PathBuf>,
+    folder: &Path,
+    name: &str,
+    exports: &[String],
+    object: Option<&Path>,
+) -> Result<PathBuf> {
+    let at = |path: &Path| path.display().to_string();
+    let script = folder.join("exports.map");
     let mut text = String::from("{ global:\n");
-    for name in &exports {
+    for name in exports {
         let _ = writeln!(text, "  {name};");
     }
     fs::write(&script, text + "local: *; };\n").map_err(|e| format!("{}: {e}", at(&script)))?;
@@ -77,19 +129,19 @@ fn link(
         Cmd::new(linker.unwrap_or_else(|| machine.compiler.into()))
             .words("-shared -o")
             .arg(&new)
-            .arg(&object)
+            .args(object)
             .arg("-Wl,--whole-archive")
             .arg(archive)
             .words("-Wl,--no-whole-archive -Wl,--gc-sections -Wl,--strip-debug")
             .arg(format!("-Wl,--version-script={}", at(&script)))
-            .arg(format!("-Wl,-soname,{NAME}"))
+            .arg(format!("-Wl,-soname,{name}"))
             // For the reasons of the last two, see the build script of anyfn-lib.
             .words("-Wl,-z,relro,-z,now -Wl,-Bsymbolic -Wl,-z,start-stop-visibility=hidden")
-            .words("-Wl,--as-needed -lstdc++ -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"),
+            .words("-Wl,--as-needed")
+            .args(object.map(|_| "-lstdc++"))
+            .words("-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"),
     )?;
-    check(run, &new, &exports)?;
-    fs::rename(&new, &library).map_err(|e| format!("{}: {e}", at(&library)))?;
-    Ok(library)
+    Ok(new)
 }
 
 /// Returns the names of the symbols that the library exports: the C functions, and the C++ symbols.
@@ -103,21 +155,24 @@ fn exports() -> Result<Vec<String>> {
 }
 
 /// Checks that a library exports what it must, and needs no newer version of the C++ runtime library than it may.
-fn check(run: &Run, library: &Path, exports: &[String]) -> Result<()> {
+fn check(run: &Run, library: &Path, name: &str, exports: &[String]) -> Result<()> {
     let exported = tidy::exported(library)?;
     let missing: Vec<&str> =
         exports.iter().filter(|name| !exported.contains(*name)).map(String::as_str).collect();
     if !missing.is_empty() {
-        return Err(format!("{NAME} does not export {}", missing.join(", ")).into());
+        return Err(format!("{name} does not export {}", missing.join(", ")).into());
     }
     let table = Cmd::new("readelf").words("--version-info --wide").arg(library).output()?;
     let needed = table.split("Name: ").skip(1).filter_map(|rest| rest.split_whitespace().next());
     for version in needed.filter(|name| name.starts_with("GLIBCXX") || name.starts_with("CXXABI")) {
         if !CXX_VERSIONS.contains(&version) {
-            return Err(format!("{NAME} needs {version} of the C++ runtime library").into());
+            return Err(format!("{name} needs {version} of the C++ runtime library").into());
         }
     }
-    run.say(&format!("{NAME} needs {}", CXX_VERSIONS.join(" and ")))
+    if name == NAME {
+        run.say(&format!("{name} needs {}", CXX_VERSIONS.join(" and ")))?;
+    }
+    Ok(())
 }
 
 /// Returns the C++ compiler for a machine.
@@ -128,12 +183,23 @@ fn compiler(machine: &Machine) -> String {
     }
 }
 
-/// Links the library for distribution, from the static library in the folder `built`.
+/// Links the library for programs that use tvm-ffi for distribution, from the static library in the folder `built`.
 pub(crate) fn for_distribution(run: &Run, machine: &Machine, built: &Path) -> Result<PathBuf> {
-    let linker = match portable::unavailable() {
-        None => Some(portable::linker(run, machine)?),
-        Some(_) => None,
-    };
     let folder = paths::scratch_dir("compat-dist").join(machine.triple);
-    link(run, machine, &built.join("libanyfn.a"), linker, &folder)
+    link(run, machine, &built.join("libanyfn.a"), linker(run, machine)?, &folder)
+}
+
+/// Links the library for programs that use the runtime of TVM 0.8 for distribution, from the static library in the folder
+/// `built`.
+pub(crate) fn classic_for_distribution(run: &Run, machine: &Machine, built: &Path) -> Result<PathBuf> {
+    let folder = paths::scratch_dir("compat-classic-dist").join(machine.triple);
+    link_classic(run, machine, &built.join("libanyfn.a"), linker(run, machine)?, &folder)
+}
+
+/// Returns the linker of libraries for distribution; `None` is the machine's C compiler.
+fn linker(run: &Run, machine: &Machine) -> Result<Option<PathBuf>> {
+    match portable::unavailable() {
+        None => Ok(Some(portable::linker(run, machine)?)),
+        Some(_) => Ok(None),
+    }
 }

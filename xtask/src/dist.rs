@@ -50,13 +50,16 @@ fn place(run: &Run, from: &Path, to: &Path) -> Result<()> {
     copy(run, from, to)
 }
 
-/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, and `compat/libtvm_ffi.so`: the library with the file name, SONAME and C++
-/// symbols that programs built for tvm-ffi look for. Without a C++ compiler for the machine, the last one is not written.
+/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, `compat/libtvm_runtime.so` for programs that use the C API of the runtime of
+/// TVM 0.8, and `compat/libtvm_ffi.so`: the library with the file name, SONAME and C++ symbols that programs built for tvm-ffi
+/// look for. Without a C++ compiler for the machine, the last one is not written.
 pub(crate) fn library(run: &Run, machine: &Machine) -> Result<()> {
     build(run, machine, "anyfn-lib")?;
     let (dir, built) = (dir_of(machine, "lib")?, built(machine));
     place(run, &built.join("libanyfn.so"), &dir.join("libanyfn.so"))?;
     copy(run, &built.join("libanyfn.a"), &dir.join("libanyfn.a"))?;
+    let library = compat::classic_for_distribution(run, machine, &built)?;
+    place(run, &library, &dir_of(machine, "compat")?.join(compat::CLASSIC_NAME))?;
     if let Some(reason) = compat::unavailable(machine) {
         return run.say(&format!("no {}: {reason}", compat::NAME));
     }

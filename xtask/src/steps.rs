@@ -51,7 +51,7 @@ const DOCS: &[&str] = &["README.md", "docs"];
 /// Packages that build the library for C programs and the library that the C tests load.
 const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 
-const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
+const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs", CLASSIC_LIBRARY];
 const CPP_SOURCES: &[&str] =
     &["bindings/c/include", "bindings/cpp", "xtask/src/cpp_tests.rs", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
@@ -98,6 +98,9 @@ const PEER_CPP: &str = "testing/peer_cpp";
 
 /// Folder of tests that run with Apache TVM on our library.
 const PEER_TVM: &str = "testing/peer_tvm";
+
+/// Folder of a library that follows the library convention of TVM 0.8.
+const CLASSIC_LIBRARY: &str = "testing/classic";
 
 /// Paths that are inputs of all tests of the library with the peer's name.
 const COMPAT: &[&str] = &["xtask/src/compat.rs", "xtask/src/python.rs", "bindings/c/include", ".x/setup"];
@@ -235,6 +238,12 @@ pub(crate) fn test() -> Vec<Step> {
         .packages(LIBRARIES)
         .inputs(&[PEER_TVM])
         .inputs(COMPAT),
+        Step::new("c tests with the library named for TVM 0.8", c_tests::classic_library)
+            .uses(BUILD)
+            .skip_if(c_tests::unavailable)
+            .packages(LIBRARIES)
+            .inputs(C_SOURCES)
+            .inputs(&["xtask/src/compat.rs"]),
         Step::new("conformance, c", c_tests::conformance)
             .uses(BUILD)
             .needs_member("conformance")
