@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TVMFuncCall(
 
 #[cold]
 fn refused(at: usize, reason: &str) -> Error {
-    anyfn::error!("TypeError", "TVMFuncCall: argument {at} of the call: {reason}")
+    Error::untraced("TypeError", &std::format!("TVMFuncCall: argument {at} of the call: {reason}"))
 }
 
 #[cold]
@@ -110,7 +110,7 @@ fn wrong_call(
         () if result.is_null() => "ret_val",
         () => "ret_type_code",
     };
-    anyfn::error!("ValueError", "{THIS}: argument `{name}` is NULL")
+    Error::untraced("ValueError", &std::format!("{THIS}: argument `{name}` is NULL"))
 }
 
 #[unsafe(no_mangle)]

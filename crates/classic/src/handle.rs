@@ -14,12 +14,12 @@ use anyfn::{Error, Module, ObjectRef, Result, Tensor};
 /// Returns an error that names the function `this` and one of its arguments.
 #[cold]
 pub(crate) fn wrong(this: &str, argument: &str, reason: &str) -> Error {
-    anyfn::error!("TypeError", "{this}: argument `{argument}`: {reason}")
+    Error::untraced("TypeError", &format!("{this}: argument `{argument}`: {reason}"))
 }
 
 #[cold]
 fn null(this: &str, argument: &str) -> Error {
-    anyfn::error!("ValueError", "{this}: argument `{argument}` is NULL")
+    Error::untraced("ValueError", &format!("{this}: argument `{argument}` is NULL"))
 }
 
 /// Returns the address of the object that contains the `DLTensor` of an array.
@@ -65,7 +65,7 @@ fn unlike(type_index: i32, expected: i32) -> StdString {
     let expected = anyfn::type_key(expected);
     let is_object = type_index >= kTVMFFIStaticObjectBegin;
     match Some(anyfn::type_key(type_index)).filter(|key| is_object && !key.is_empty()) {
-        Some(key) if key != expected => format!("expected {expected}, got {key}"),
+        Some(key) if key != expected && !key.starts_with('<') => format!("expected {expected}, got {key}"),
         _ => {
             format!("expected {expected}, got the address of something else, or of an object that was released")
         }
