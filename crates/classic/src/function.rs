@@ -9,10 +9,10 @@ use std::ffi::CString;
 use std::vec::Vec;
 
 use anyfn::__private::trampoline;
-use anyfn::abi::classic::{TVMByteArray, TVMFunctionHandle, TVMValue, kTVMArgFloat, kTVMArgInt, kTVMNullptr};
+use anyfn::abi::classic::{TVMByteArray, TVMFunctionHandle, TVMValue};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCall, TVMFFIFunctionGetGlobal, TVMFFIFunctionSetGlobal,
-    TVMFFIObjectHandle, kTVMFFIBool, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone,
+    TVMFFIObjectHandle, kTVMFFIFunction,
 };
 use anyfn::{Any, Error, ObjectRef, Result, registry};
 
@@ -49,32 +49,30 @@ pub unsafe extern "C" fn TVMFuncCall(
             let value = unsafe { *arg_values.wrapping_add(at) };
             // SAFETY: by the API, there are as many type codes.
             let code = unsafe { *type_codes.wrapping_add(at) };
-            // SAFETY: by the API, the value is valid for the call.
-            let view = match unsafe { value::view(value, code) } {
-                Ok(view) => view,
-                Err(reason) => return Err(refused(at, &reason)),
-            };
-            // SAFETY: there is room for as many views.
-            unsafe { views.wrapping_add(at).write(view) };
+            let view = views.wrapping_add(at);
+            if let Some(type_index) = value::type_of_number(code) {
+                // SAFETY: numbers occupy all eight bytes.
+                let bits = unsafe { value.v_int64 };
+                // SAFETY: there is room for as many views.
+                unsafe { view.write(TVMFFIAny::from_bits(type_index, bits.cast_unsigned())) };
+                continue;
+            }
+            // SAFETY: there is room for as many views, and by the API, the value is valid for the call.
+            unsafe { write_other(view, value, code, at) }?;
         }
         let mut out = TVMFFIAny::NONE;
         // SAFETY: the views are valid, `out` is writable, and by the API `func` is the handle of a function.
         if unsafe { TVMFFIFunctionCall(func, views, num_args, &mut out) } != 0 {
             return Err(Error::take_raised());
         }
-        let code = match out.type_index {
-            kTVMFFINone => kTVMNullptr,
-            kTVMFFIInt | kTVMFFIBool => kTVMArgInt,
-            kTVMFFIFloat => kTVMArgFloat,
-            _ => {
-                // SAFETY: on success the result is an owned value.
-                let (value, code) = returned::give(unsafe { Any::from_raw(out) })?;
-                // SAFETY: by the API, the result is writable.
-                unsafe { ret_val.write(value) };
-                // SAFETY: by the API, the result is writable.
-                unsafe { ret_type_code.write(code) };
-                return Ok(());
-            }
+        let Some(code) = value::code_of_plain(out.type_index) else {
+            // SAFETY: on success the result is an owned value.
+            let (value, code) = returned::give(unsafe { Any::from_raw(out) })?;
+            // SAFETY: by the API, the result is writable.
+            unsafe { ret_val.write(value) };
+            // SAFETY: by the API, the result is writable.
+            unsafe { ret_type_code.write(code) };
+            return Ok(());
         };
         // SAFETY: all eight bytes of a value are initialised.
         let bits = unsafe { out.value.v_int64 };
@@ -84,6 +82,19 @@ pub unsafe extern "C" fn TVMFuncCall(
         unsafe { ret_type_code.write(code) };
         Ok(())
     })
+}
+
+/// Converts an argument that is not a number.
+///
+/// # Safety
+/// `view` must be writable, and `value` valid for as long as the view is used.
+#[inline(never)]
+unsafe fn write_other(view: *mut TVMFFIAny, value: TVMValue, code: c_int, at: usize) -> Result<()> {
+    // SAFETY: the caller guarantees the value.
+    let converted = unsafe { value::view_of_other(value, code) }.map_err(|reason| refused(at, &reason))?;
+    // SAFETY: the caller guarantees the place.
+    unsafe { view.write(converted) };
+    Ok(())
 }
 
 #[cold]

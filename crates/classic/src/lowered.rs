@@ -56,16 +56,42 @@ unsafe fn fill(
     codes: *mut c_int,
 ) -> Result<()> {
     for at in 0..len {
-        // SAFETY: the caller guarantees the view and the place.
-        let (value, code) = match unsafe { value::lower(args.wrapping_add(at), slots.wrapping_add(at)) } {
-            Ok(lowered) => lowered,
-            Err(reason) => return Err(refused(at, &reason)),
-        };
-        // SAFETY: the caller guarantees as many places.
-        unsafe { values.wrapping_add(at).write(value) };
-        // SAFETY: the caller guarantees as many places.
-        unsafe { codes.wrapping_add(at).write(code) };
+        let (value, code) = (values.wrapping_add(at), codes.wrapping_add(at));
+        // SAFETY: the caller guarantees the view.
+        let arg = unsafe { &*args.wrapping_add(at) };
+        if let Some(plain) = value::code_of_plain(arg.type_index) {
+            // SAFETY: all eight bytes of a value are initialised.
+            let bits = unsafe { arg.bits() };
+            // SAFETY: the caller guarantees the place.
+            unsafe { value.cast::<u64>().write(bits) };
+            // SAFETY: the caller guarantees the place.
+            unsafe { code.write(plain) };
+            continue;
+        }
+        // SAFETY: the caller guarantees the view and the places.
+        unsafe { fill_other(arg, at, slots.wrapping_add(at), value, code) }?;
     }
+    Ok(())
+}
+
+/// Converts one argument that is neither a number nor None.
+///
+/// # Safety
+/// `slot`, `value` and `code` must be writable, and `arg` valid for as long as the result is used.
+#[inline(never)]
+unsafe fn fill_other(
+    arg: *const TVMFFIAny,
+    at: usize,
+    slot: *mut Slot,
+    value: *mut TVMValue,
+    code: *mut c_int,
+) -> Result<()> {
+    // SAFETY: the caller guarantees the argument and the place.
+    let lowered = unsafe { value::lower_other(arg, slot) }.map_err(|reason| refused(at, &reason))?;
+    // SAFETY: the caller guarantees the place.
+    unsafe { value.write(lowered.0) };
+    // SAFETY: the caller guarantees the place.
+    unsafe { code.write(lowered.1) };
     Ok(())
 }
 

@@ -26,22 +26,34 @@ use crate::handle;
 /// The member of `value` that `code` selects must be valid for as long as the view is used.
 #[inline]
 pub(crate) unsafe fn view(value: TVMValue, code: c_int) -> Result<TVMFFIAny, StdString> {
-    let type_index = match code {
-        kTVMArgInt | kTVMArgUInt => kTVMFFIInt,
-        kTVMArgFloat => kTVMFFIFloat,
+    match type_of_number(code) {
+        Some(type_index) => {
+            // SAFETY: numbers occupy all eight bytes.
+            let bits = unsafe { value.v_int64 };
+            Ok(TVMFFIAny::from_bits(type_index, bits.cast_unsigned()))
+        }
         // SAFETY: the caller guarantees the value.
-        _ => return unsafe { view_of_other(value, code) },
-    };
-    // SAFETY: numbers occupy all eight bytes.
-    let bits = unsafe { value.v_int64 };
-    Ok(TVMFFIAny::from_bits(type_index, bits.cast_unsigned()))
+        None => unsafe { view_of_other(value, code) },
+    }
+}
+
+/// Returns the type index of numbers with a type code; `None` for other values. Loops over arguments convert numbers in
+/// place, because a value that passes through the result of a function is written to memory twice.
+#[inline(always)]
+pub(crate) fn type_of_number(code: c_int) -> Option<i32> {
+    match code {
+        kTVMArgInt | kTVMArgUInt => Some(kTVMFFIInt),
+        kTVMArgFloat => Some(kTVMFFIFloat),
+        _ => None,
+    }
 }
 
 /// Converts a value that is not a number.
 ///
 /// # Safety
 /// The requirement of [`view`] applies.
-unsafe fn view_of_other(value: TVMValue, code: c_int) -> Result<TVMFFIAny, StdString> {
+#[inline(never)]
+pub(crate) unsafe fn view_of_other(value: TVMValue, code: c_int) -> Result<TVMFFIAny, StdString> {
     // SAFETY: each type code below that uses it selects a pointer.
     let address = || unsafe { value.v_handle };
     let known = |type_index| Ok(pointer(type_index, address()));
@@ -121,30 +133,40 @@ pub(crate) unsafe fn lower(
 ) -> Result<(TVMValue, c_int), StdString> {
     // SAFETY: the caller guarantees the value.
     let any = unsafe { &*value };
-    let type_index = any.type_index;
-    let code = match type_index {
-        kTVMFFIInt | kTVMFFIBool => kTVMArgInt,
-        kTVMFFIFloat => kTVMArgFloat,
-        kTVMFFINone => kTVMNullptr,
+    match code_of_plain(any.type_index) {
+        Some(code) => {
+            // SAFETY: all eight bytes are initialised.
+            let bits = unsafe { any.value.v_int64 };
+            Ok((TVMValue { v_int64: bits }, code))
+        }
         // SAFETY: the caller guarantees the value and the place.
-        _ => return unsafe { lower_other(value, type_index, bytes) },
-    };
-    // SAFETY: all eight bytes are initialised.
-    let bits = unsafe { any.value.v_int64 };
-    Ok((TVMValue { v_int64: bits }, code))
+        None => unsafe { lower_other(value, bytes) },
+    }
+}
+
+/// Returns the type code of numbers and None with a type index; `None` for other values.
+#[inline(always)]
+pub(crate) fn code_of_plain(type_index: i32) -> Option<c_int> {
+    match type_index {
+        kTVMFFINone => Some(kTVMNullptr),
+        kTVMFFIInt | kTVMFFIBool => Some(kTVMArgInt),
+        kTVMFFIFloat => Some(kTVMArgFloat),
+        _ => None,
+    }
 }
 
 /// Converts a value that is neither a number nor None.
 ///
 /// # Safety
-/// The requirements of [`lower`] apply, and `type_index` must be the type of the value.
-unsafe fn lower_other(
+/// The requirements of [`lower`] apply.
+#[inline(never)]
+pub(crate) unsafe fn lower_other(
     value: *const TVMFFIAny,
-    type_index: i32,
     bytes: *mut TVMByteArray,
 ) -> Result<(TVMValue, c_int), StdString> {
     // SAFETY: the caller guarantees the value.
     let any = unsafe { &*value };
+    let type_index = any.type_index;
     // SAFETY: each type below that uses it has a pointer.
     let address = || unsafe { any.value.v_ptr };
     let handle = |address: *mut c_void, code| {
