@@ -2,7 +2,7 @@
  * Measures the C functions of the runtime in LIBRARY: `abi LIBRARY`. The library is loaded by its path, so the same
  * program measures ours and the peer's. Prints one line `name=nanoseconds` per row.
  */
-#include <anyfn/c_api.h>
+#include <anyfn/classic_c_api.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -71,6 +71,19 @@ static int nop(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* resu
   return 0;
 }
 
+static TVMFFIAny text;
+static int (*inc_ref)(TVMFFIObjectHandle);
+
+/* Returns the string in `text`. */
+static int give_text(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  (void)args;
+  (void)count;
+  (void)inc_ref(text.v_obj);
+  *result = text;
+  return 0;
+}
+
 static void (*raise_from_c_str)(const char*, const char*);
 
 static int fail(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
@@ -80,6 +93,30 @@ static int fail(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* res
   (void)result;
   raise_from_c_str("ValueError", "told so");
   return -1;
+}
+
+/* Measures calls through the classic API beside the same calls through the ABI. The peer's library has no such API. */
+static void classic(TVMFFIObjectHandle f, TVMFFIObjectHandle giving) {
+  if (dlsym(library, "TVMFuncCall") == NULL) return;
+  FUNCTION(TVMFuncCall);
+  FUNCTION(TVMFFIFunctionCall);
+  TVMValue values[4], out;
+  TVMFFIAny args[4], result;
+  int codes[4] = {kTVMArgInt, kTVMArgFloat, kTVMArgInt, kTVMArgInt}, code;
+  char name[32];
+  memset(args, 0, sizeof(args));
+  memset(values, 0, sizeof(values));
+  for (int i = 0; i < 4; ++i) args[i].type_index = i == 1 ? kTVMFFIFloat : kTVMFFIInt;
+  for (int n = 0; n <= 4; ++n) {
+    (void)snprintf(name, sizeof(name), "c_call_%d", n);
+    ROW(name, {
+      memset(&result, 0, sizeof(result));
+      (void)p_TVMFFIFunctionCall(f, args, n, &result);
+    });
+    (void)snprintf(name, sizeof(name), "c_classic_call_%d", n);
+    ROW(name, (void)p_TVMFuncCall(f, values, codes, n, &out, &code));
+  }
+  ROW("c_classic_string_64", (void)p_TVMFuncCall(giving, values, codes, 0, &out, &code));
 }
 
 int main(int argc, char** argv) {
@@ -133,5 +170,10 @@ int main(int argc, char** argv) {
     p_TVMFFIErrorMoveFromRaised(&found);
     (void)p_TVMFFIObjectDecRef(found);
   });
+  TVMFFIByteArray long_text = {"sixty-four bytes of text, which do not fit into a value itself..", 64};
+  TVMFFIObjectHandle giving = NULL;
+  inc_ref = p_TVMFFIObjectIncRef;
+  if (p_TVMFFIStringFromByteArray(&long_text, &text) || p_TVMFFIFunctionCreate(NULL, give_text, NULL, &giving)) return 1;
+  classic(f, giving);
   return 0;
 }

@@ -24,10 +24,12 @@ from pathlib import Path
 import extensions
 import instructions
 import report
-from rows import BUILDS, COPIES, KERNELS, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS
+from rows import BUILDS, CLASSIC, COPIES, KERNELS, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS
 
 ROOT = Path(__file__).resolve().parent.parent
 C = next(iter(SECTIONS))
+# Sections whose figures come from the program of another section.
+SOURCE = {THREADS: RUST, CLASSIC: C}
 COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 # Parts of the benchmarks whose programs are written in Python. Those accept names of rows.
@@ -138,7 +140,7 @@ class Bench:
         """Returns the recorded figures as nested dictionaries, by section of the results table, row and contender."""
         found = {}
         for section, rows in SECTIONS.items():
-            part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else RUST if section == THREADS else section]
+            part = self.found[SOURCE.get(section, IN_PYTHON if section in PYTHON_SECTIONS else section)]
             found[section] = {row.name: part[row.name] for row in rows if row.name in part}
         return found
 
