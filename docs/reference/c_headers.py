@@ -17,6 +17,7 @@ HEADERS = {
     "anyfn": ("Helpers for kernels and programs", "Exporting functions"),
     "signature": ("Signatures", "Declaring signatures"),
     "object": ("Object types", "Definitions"),
+    "classic_c_api": ("The C API of TVM 0.8", None),
 }
 
 # What the headers need themselves: attributes of compilers, guards, and types of the implementation.
@@ -26,7 +27,7 @@ INTERNAL = re.compile(
 )
 KINDS = {
     "enum": "Enumerations",
-    "struct": "Structs",
+    "struct": "Structs and unions",
     "type": "Handles and types of functions",
     "macro": "Constants",
     "function": "Functions",
@@ -92,7 +93,7 @@ def name_and_kind(code):
     plain = re.sub(r"ANYFN_PRINTF_LIKE\([^)]*\)", "", COMMENT.sub("", code))
     patterns = (
         ("enum", r"typedef enum\b.*\}\s*(\w+);$"),
-        ("struct", r"typedef struct\b.*\}\s*(\w+);$"),
+        ("struct", r"typedef (?:struct|union)\b.*\}\s*(\w+);$"),
         ("struct", r"struct (\w+)\s*\{.*\};$"),
         ("type", r"typedef [^(]*\(\*(\w+)\)\(.*\);$"),
         ("type", r"typedef [^({]*?(\w+);$"),
