@@ -48,7 +48,7 @@ impl Tagged {
     }
 
     /// Counts an object that was created.
-    #[inline(always)]
+    #[inline]
     fn created(self) {
         let is_shared = self.0.addr() & 1 != 0;
         // SAFETY: apart from the lowest bit, this is the address of a static variable.

@@ -18,6 +18,9 @@ use crate::import_tree::{ModuleEntry, Reader, Tree};
 use crate::message::refused;
 use crate::names::{CLASSIC_CONTEXT, CLASSIC_IMPORT_TREE, FUNCTION, is_slot};
 
+/// True if the loader is built with the feature `classic`.
+pub(crate) const ENABLED: bool = true;
+
 /// Symbol of the name of a library's entry function, or of the function itself.
 const MAIN: &str = "__tvm_main__";
 

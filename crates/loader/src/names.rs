@@ -2,6 +2,8 @@
 
 use core::ffi::CStr;
 
+use crate::classic;
+
 /// Symbol of the constant that contains the import tree of a library.
 pub(crate) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Symbol of the variable through which the code of a library finds its own module (the library context).
@@ -13,7 +15,11 @@ pub(crate) const CLASSIC_IMPORT_TREE: &CStr = c"__tvm_dev_mblob";
 pub(crate) const CLASSIC_CONTEXT: &CStr = c"__tvm_module_ctx";
 
 /// Prefixes of the names of context symbols.
-pub(crate) const SLOTS: [&str; 4] = ["__TVMFFI", "__TVMBackend", "__TVMFuncCall", "__TVMAPISetLastError"];
+pub(crate) const SLOTS: &[&str] = if classic::ENABLED {
+    &["__TVMFFI", "__TVMBackend", "__TVMFuncCall", "__TVMAPISetLastError"]
+} else {
+    &["__TVMFFI", "__TVMBackend"]
+};
 /// Prefix of the symbol of an exported function.
 pub(crate) const FUNCTION: &str = "__tvm_ffi_";
 /// Prefix of the symbol of a getter that returns the metadata of an exported function.
@@ -26,7 +32,8 @@ pub(crate) const DATA: &str = "_library_";
 
 /// Returns true if `symbol` is the name of a variable into which the loader writes an address.
 pub(crate) fn is_slot(symbol: &str) -> bool {
-    [CONTEXT, CLASSIC_CONTEXT].iter().any(|name| name.to_str() == Ok(symbol))
+    CONTEXT.to_str() == Ok(symbol)
+        || classic::ENABLED && CLASSIC_CONTEXT.to_str() == Ok(symbol)
         || SLOTS.iter().any(|begin| symbol.starts_with(begin))
 }
 

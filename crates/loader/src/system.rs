@@ -19,6 +19,7 @@ pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
     }
     let code = Code::System(prefix.to_owned());
     let tree = match code.data(IMPORT_TREE) {
+        None if !classic::ENABLED => None,
         None => code.data(CLASSIC_IMPORT_TREE).map(|blob| (blob, classic::parse as load::Parse)),
         Some(blob) => Some((blob, import_tree::parse as load::Parse)),
     };

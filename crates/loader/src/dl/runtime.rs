@@ -15,5 +15,8 @@ pub(crate) fn runtime() -> Option<&'static Origin> {
 
 /// Returns true if `name` has the prefix of a symbol of the runtime, such as `TVMFFI`.
 pub(crate) fn is_runtime_symbol(name: &str) -> bool {
-    ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin)) || classic::is_symbol(name)
+    name.starts_with("TVMFFI")
+        || name.starts_with("TVMBackend")
+        || name.starts_with("anyfn_")
+        || classic::is_symbol(name)
 }

@@ -69,7 +69,9 @@ pub(crate) fn create(
         range,
         needed,
         live_objects,
-        context_slot: own_symbol(CONTEXT).or_else(|| own_symbol(CLASSIC_CONTEXT)).map(Address),
+        context_slot: own_symbol(CONTEXT)
+            .or_else(|| classic::ENABLED.then(|| own_symbol(CLASSIC_CONTEXT))?)
+            .map(Address),
         pinned: Mutex::new(pinned),
         counts: Counts::default(),
         successors: Mutex::new(Vec::new()),
@@ -80,7 +82,7 @@ pub(crate) fn create(
         compiled: facts.compiled,
         classic: facts.classic,
         import_tree_size: facts.import_tree_size(),
-        functions: match facts.classic {
+        functions: match classic::ENABLED && facts.classic {
             true => classic::functions(facts.code()),
             false => function_names(facts.functions(), ""),
         },

@@ -65,6 +65,9 @@ impl Code {
 
     /// Returns the address of a function with the signature of TVM 0.8.
     fn classic_function(&self, name: &str) -> Option<NonNull<c_void>> {
+        if !classic::ENABLED {
+            return None;
+        }
         match self {
             Code::File(mapped) if mapped.classic => {
                 classic::function(&mapped.functions, name, |symbol| mapped.own_symbol(symbol))
@@ -79,7 +82,7 @@ impl Code {
         if name.starts_with(DATA) {
             return None;
         }
-        if matches!(self, Code::File(mapped) if mapped.classic) {
+        if classic::ENABLED && matches!(self, Code::File(mapped) if mapped.classic) {
             return None;
         }
         let symbol = self.symbol_of(decoration, name)?;
@@ -105,8 +108,10 @@ impl Code {
                 let symbols = linked::symbols();
                 let mut names =
                     function_names(symbols.iter().filter_map(|symbol| symbol.to_str().ok()), prefix);
-                names.extend(classic::linked_functions(&symbols, prefix));
-                anyfn::__private::sort(&mut names);
+                if classic::ENABLED {
+                    names.extend(classic::linked_functions(&symbols, prefix));
+                    anyfn::__private::sort(&mut names);
+                }
                 names
             }
         }
@@ -186,7 +191,9 @@ impl LibraryModule {
             owner.context = module.context().addr();
             owner.module = Some(module.as_object().downgrade());
         }
-        if let Some(slot) = slots.data(CONTEXT).or_else(|| slots.data(CLASSIC_CONTEXT)) {
+        if let Some(slot) =
+            slots.data(CONTEXT).or_else(|| classic::ENABLED.then(|| slots.data(CLASSIC_CONTEXT))?)
+        {
             // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
             unsafe { slot.cast::<*mut c_void>().write(module.context()) };
         }

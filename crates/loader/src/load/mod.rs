@@ -86,7 +86,7 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
         let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
         Error::untraced("RuntimeError", &text)
     };
-    let searched = search(path);
+    let searched = if CHECKS { search(path) } else { None };
     let path = searched.as_deref().unwrap_or(path);
     let found = file::regular(path).map_err(|reason| fail(Path::new(path), reason))?;
     check_not_changed(&found).map_err(|reason| match fs::canonicalize(path) {
@@ -221,7 +221,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         }
         used.push(refused.name.clone());
     }
-    if facts.classic && !classic::is_linked() {
+    if classic::ENABLED && facts.classic && !classic::is_linked() {
         return Err(
             "it follows the library convention of TVM 0.8; use a runtime with the feature `classic`".into()
         );
@@ -432,7 +432,7 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
         // SAFETY: the caller that requests the library vouches that it follows the convention; nothing calls it yet.
         None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
-    let (name, parse): (_, Parse) = match mapped.classic {
+    let (name, parse): (_, Parse) = match classic::ENABLED && mapped.classic {
         true => (CLASSIC_IMPORT_TREE, classic::parse),
         false => (IMPORT_TREE, import_tree::parse),
     };
@@ -482,6 +482,7 @@ pub(crate) unsafe fn with_imports(
     let content = unsafe { blob.add(1) }.cast::<u8>();
     // SAFETY: the blob has `len` bytes there, which never change.
     let content = unsafe { core::slice::from_raw_parts(content.as_ptr(), len) };
+    let parse = if classic::ENABLED { parse } else { import_tree::parse };
     let tree = parse(content).map_err(|reason| damaged(&reason))?;
     build(&tree, library)
 }
