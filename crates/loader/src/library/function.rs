@@ -104,7 +104,9 @@ pub(crate) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
     let called = unsafe { (*cell).safe_call };
     let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
-    if !is_called_by(call) && !is_called_by(call_guarded) && !(classic::ENABLED && is_called_by(call_classic)) {
+    let is_known =
+        is_called_by(call) || is_called_by(call_guarded) || classic::ENABLED && is_called_by(call_classic);
+    if !is_known {
         return None;
     }
     // SAFETY: only objects that `make` has created are called by these functions.
