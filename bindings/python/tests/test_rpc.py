@@ -348,8 +348,9 @@ def test_the_signal_and_the_last_output_of_a_child_are_in_the_error(capfd):
         errors = []
         thread = threading.Thread(target=lambda: errors.append(error_of(lambda: sleep(600.0))))
         thread.start()
-        # The process crashes during this call.
-        errors.append(error_of(lambda: apply(lambda _: os.kill(pid, signal.SIGSEGV), 1)))
+        # The process crashes during this call. The answer is sent afterwards: a thread of the process might read it before
+        # another one receives the signal.
+        errors.append(error_of(lambda: apply(lambda _: (os.kill(pid, signal.SIGSEGV), time.sleep(0.5)), 1)))
         thread.join()
         errors += [error_of(lambda: sleep(1.0)), error_of(session.info), error_of(lambda: session["remote.echo"])]
     for error in errors:
