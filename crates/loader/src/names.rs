@@ -2,8 +2,6 @@
 
 use core::ffi::CStr;
 
-use crate::classic;
-
 /// Symbol of the constant that contains the import tree of a library.
 pub(crate) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Symbol of the variable through which the code of a library finds its own module (the library context).
@@ -14,8 +12,11 @@ pub(crate) const CLASSIC_IMPORT_TREE: &CStr = c"__tvm_dev_mblob";
 /// Symbol of the library context of a library that follows the convention of TVM 0.8.
 pub(crate) const CLASSIC_CONTEXT: &CStr = c"__tvm_module_ctx";
 
+/// True if the conventions of TVM 0.8 are known, too.
+const CLASSIC: bool = cfg!(feature = "classic");
+
 /// Prefixes of the names of context symbols.
-pub(crate) const SLOTS: &[&str] = if classic::ENABLED {
+pub(crate) const SLOTS: &[&str] = if CLASSIC {
     &["__TVMFFI", "__TVMBackend", "__TVMFuncCall", "__TVMAPISetLastError"]
 } else {
     &["__TVMFFI", "__TVMBackend"]
@@ -33,7 +34,7 @@ pub(crate) const DATA: &str = "_library_";
 /// Returns true if `symbol` is the name of a variable into which the loader writes an address.
 pub(crate) fn is_slot(symbol: &str) -> bool {
     CONTEXT.to_str() == Ok(symbol)
-        || classic::ENABLED && CLASSIC_CONTEXT.to_str() == Ok(symbol)
+        || CLASSIC && CLASSIC_CONTEXT.to_str() == Ok(symbol)
         || SLOTS.iter().any(|begin| symbol.starts_with(begin))
 }
 
