@@ -52,6 +52,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/abi.md",
         "docs/coming-from-nanobind.md",
         "docs/coming-from-tvm-ffi.md",
+        "docs/compat.md",
         "docs/errors.md",
         "docs/functions.md",
         "docs/objects.md",
