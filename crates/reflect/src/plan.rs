@@ -74,9 +74,11 @@ impl Plans {
     fn make(&mut self, index: i32) -> Result<u32> {
         let info = TypeInfo::from_index(index)
             .ok_or_else(|| Error::new("RuntimeError", "the type of an object is not registered"))?;
-        let fields = info.fields().filter(|field| !field.has(self.skip)).collect();
+        let mut fields = Vec::with_capacity(info.lineage().map(|ancestor| ancestor.own_fields().len()).sum());
+        fields.extend(info.fields().filter(|field| !field.has(self.skip)));
         let at = self.list.len() as u32;
-        let is_enum = info.lineage().any(|ancestor| ancestor.key() == "ffi.Enum");
+        // The type is derived from the root, so it is the second of each lineage that contains it.
+        let is_enum = info.lineage().nth(1).is_some_and(|ancestor| ancestor.key() == "ffi.Enum");
         let hooked = self.hooks.is_some_and(|hooks| hooks.has(index));
         self.list.push(Plan { info, kind: info.structural_kind().into(), is_enum, hooked, fields });
         self.by_type.set(index as usize, at);
