@@ -162,9 +162,20 @@ fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests in a folder with the peer's Python package on our library: in a copy of the package of the environment of
-/// `python`, the command `anyfn compat install` replaces `libtvm_ffi.so` by ours. `name` is the name of the folder of the copy.
+/// Runs the tests in a folder with the peer's Python package on our library. `name` is the name of the folder of the copy of the
+/// package.
 pub(crate) fn peer_package(run: &Run, python: PathBuf, name: &str, tests: &str) -> Result<()> {
+    on_our_library(run, python, name, |command| command.words(PYTEST).arg(tests))
+}
+
+/// Runs a Python program with the peer's Python package on our library, as [`peer_package`] runs tests.
+pub(crate) fn peer_script(run: &Run, python: PathBuf, name: &str, words: &str) -> Result<()> {
+    on_our_library(run, python, name, |command| command.words(words))
+}
+
+/// Runs an interpreter with the arguments that `arguments` adds, and with a copy of the peer's package of the environment of
+/// `python`, in which the command `anyfn compat install` has replaced `libtvm_ffi.so` by ours.
+fn on_our_library(run: &Run, python: PathBuf, name: &str, arguments: impl FnOnce(Cmd) -> Cmd) -> Result<()> {
     // The package finds its library through its list of installed files, which is copied as well.
     const FIND: &str = "import importlib.metadata as m, sys, tvm_ffi\n\
                         print('python%d.%d' % sys.version_info[:2])\n\
@@ -194,7 +205,7 @@ pub(crate) fn peer_package(run: &Run, python: PathBuf, name: &str, tests: &str) 
         |word: &str| Cmd::new(paths::build_dir().join("anyfn")).words("compat").arg(word).arg(&environment);
     run.cmd(command("check").arg("--library").arg(&ours))?;
     run.cmd(command("install").arg("--library").arg(&ours))?;
-    run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))?;
+    run.cmd(arguments(command_of(python).env("PYTHONPATH", &copy)))?;
     run.cmd(command("restore"))?;
     run.cmd(Cmd::new("cmp").arg(&kept).arg(&original))
 }

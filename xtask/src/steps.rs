@@ -560,6 +560,23 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .beside(),
     ]);
+    steps.push(
+        Step::new("ten minutes of apache-tvm on our library", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "600".into());
+            let python = paths::tvm_python().ok_or("no apache-tvm")?;
+            python::peer_script(
+                run,
+                python,
+                "soak_tvm",
+                &format!("testing/peer_tvm/soak.py --seconds {seconds}"),
+            )
+        })
+        .uses(BUILD)
+        .needs(PEER_TVM)
+        .skip_if(no_tvm)
+        .skip_if(compat::unavailable_here)
+        .beside(),
+    );
     // `./x test` does not run all tests with all versions of Python.
     steps.push(
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
