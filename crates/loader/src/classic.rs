@@ -14,7 +14,7 @@ use anyfn::__private::{CLASSIC_SYMBOL, PACKED_C_CALLS};
 use anyfn::abi::TVMFFIAny;
 use anyfn::abi::classic::CLASSIC_FUNCTION_NAMES;
 
-use crate::import_tree::{ModuleEntry, Reader, Tree};
+use crate::import_tree::{ModuleEntry, Reader, Tree, shown};
 use crate::message::refused;
 use crate::names::{CLASSIC_CONTEXT, CLASSIC_IMPORT_TREE, FUNCTION, is_slot};
 
@@ -132,7 +132,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, StdString> {
                 skip(kind, left, &mut reader)?;
                 entries.push(ModuleEntry::Other { kind, bytes: &begin[..begin.len() - reader.0.len()] });
             }
-            _ => return Err(refused!("the kind of a module is \"{}\"", kind.escape_ascii())),
+            _ => return Err(refused!("the kind of a module is \"{}\"", shown(kind))),
         }
     }
     if !reader.0.is_empty() {
@@ -176,6 +176,7 @@ fn skip(kind: &str, left: u64, reader: &mut Reader<'_>) -> Result<(), StdString>
         _ => None,
     };
     let Some(end) = end else {
+        let kind = shown(kind.as_bytes());
         return Err(refused!("a module of kind `{kind}` must be the last one, because its size is not stated"));
     };
     reader.take(end as u64, "the content of a module").map(drop)
@@ -184,15 +185,7 @@ fn skip(kind: &str, left: u64, reader: &mut Reader<'_>) -> Result<(), StdString>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn numbers(values: &[u64]) -> Vec<u8> {
-        let count = [values.len() as u64];
-        count.iter().chain(values).flat_map(|v| v.to_le_bytes()).collect()
-    }
-
-    fn text(text: &str) -> Vec<u8> {
-        [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
-    }
+    use crate::import_tree::tests::{damage, numbers, text};
 
     fn blob(count: u64, parts: &[Vec<u8>]) -> Vec<u8> {
         [count.to_le_bytes().to_vec(), parts.concat()].concat()
@@ -223,6 +216,20 @@ mod tests {
         let tree = parse(&content).unwrap();
         assert_eq!(tree.edges, [(0, 1), (0, 2)]);
         assert_eq!(tree.entries[0], ModuleEntry::Library);
+    }
+
+    #[test]
+    fn reads_any_import_tree_without_a_panic() {
+        let tree = |rows: &[u64], to: &[u64]| [text("_import_tree"), numbers(rows), numbers(to)].concat();
+        let seeds = [
+            blob(2, &[text("_lib"), tree(&[0, 0], &[])]),
+            blob(2, &[text("opencl"), opencl(), text("my"), vec![7; 5]]),
+            blob(
+                4,
+                &[text("_lib"), text("opencl"), opencl(), text("my"), vec![7; 5], tree(&[0, 2, 2, 2], &[1, 2])],
+            ),
+        ];
+        damage(&seeds, parse);
     }
 
     #[test]

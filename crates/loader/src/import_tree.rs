@@ -176,7 +176,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
 }
 
 /// Returns the beginning of `bytes`, escaped, for an error message.
-fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     match bytes.get(..SHOWN) {
         Some(begin) => format!("{}...", begin.escape_ascii()),
@@ -185,17 +185,17 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use anyfn_random::Random;
 
     use super::*;
 
-    fn numbers(values: &[u64]) -> Vec<u8> {
+    pub(crate) fn numbers(values: &[u64]) -> Vec<u8> {
         let count = [values.len() as u64];
         count.iter().chain(values).flat_map(|v| v.to_le_bytes()).collect()
     }
 
-    fn text(text: &str) -> Vec<u8> {
+    pub(crate) fn text(text: &str) -> Vec<u8> {
         [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
     }
 
@@ -261,6 +261,11 @@ mod tests {
             [numbers(&[0, 1, 2]), numbers(&[1, 1]), other("a", core::str::from_utf8(&many).unwrap()), lib]
                 .concat(),
         ];
+        damage(&seeds, parse);
+    }
+
+    /// Changes serialised import trees at random and parses them.
+    pub(crate) fn damage(seeds: &[Vec<u8>], parse: impl Fn(&[u8]) -> Result<Tree<'_>, String>) {
         let mut random = Random::from_env();
         let mut next = || random.number() as usize;
         let (mut rounds, mut refused) = (0u64, 0u64);
