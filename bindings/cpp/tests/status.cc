@@ -1,13 +1,5 @@
 // Tests of programs without exceptions: results and status.
-#include <anyfn/anyfn.hpp>
-
-#define CHECK(...)                                                           \
-  do {                                                                       \
-    if (!(__VA_ARGS__)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #__VA_ARGS__); \
-      std::exit(1);                                                          \
-    }                                                                        \
-  } while (0)
+#include "check.hpp"
 
 using namespace anyfn;
 
