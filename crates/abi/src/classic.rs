@@ -143,7 +143,7 @@ classic! {
     /// empty if there was no error, and valid until the next error on this thread.
     fn TVMGetLastError() -> *const c_char;
 
-    /// Loads a module from a file. An empty `format` stands for the extension of the file name.
+    /// Loads a module from a file. If `format` is empty, the extension of the file name is the format.
     fn TVMModLoadFromFile(file_name: *const c_char, format: *const c_char, out: *mut TVMModuleHandle) -> c_int;
 
     /// Adds a module to the imports of another.
@@ -202,14 +202,14 @@ classic! {
     /// Registers a global function. Fails if the name is in use, unless `override` is not 0.
     fn TVMFuncRegisterGlobal(name: *const c_char, f: TVMFunctionHandle, override_: c_int) -> c_int;
 
-    /// Looks up a global function. `*out` is NULL if there is none. `TVMFuncFree` releases it; a caller that does not
-    /// call that only keeps the function alive.
+    /// Looks up a global function. If no function has the name, `*out` is NULL. The caller releases the function with
+    /// `TVMFuncFree`; otherwise the function stays alive until the process ends.
     fn TVMFuncGetGlobal(name: *const c_char, out: *mut TVMFunctionHandle) -> c_int;
 
     /// Returns the names of all global functions, in an unspecified order.
     fn TVMFuncListGlobalNames(out_size: *mut c_int, out_array: *mut *mut *const c_char) -> c_int;
 
-    /// Removes a global function. It is not an error if there is none.
+    /// Removes a global function. If no function has the name, nothing happens and the result is 0.
     fn TVMFuncRemoveGlobal(name: *const c_char) -> c_int;
 
     /// Allocates an array, in row-major order and with unspecified elements.

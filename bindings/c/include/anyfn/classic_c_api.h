@@ -137,7 +137,7 @@ ANYFN_DLL void TVMAPISetLastError(const char* msg);
  */
 ANYFN_DLL const char* TVMGetLastError(void);
 
-/** Loads a module from a file. An empty `format` stands for the extension of the file name. */
+/** Loads a module from a file. If `format` is empty, the extension of the file name is the format. */
 ANYFN_DLL int TVMModLoadFromFile(const char* file_name, const char* format, TVMModuleHandle* out);
 
 /** Adds a module to the imports of another. */
@@ -197,15 +197,15 @@ ANYFN_DLL int TVMFuncCreateFromCFunc(
 ANYFN_DLL int TVMFuncRegisterGlobal(const char* name, TVMFunctionHandle f, int override);
 
 /**
- * Looks up a global function. `*out` is NULL if there is none. `TVMFuncFree` releases it; a caller that does not
- * call that only keeps the function alive.
+ * Looks up a global function. If no function has the name, `*out` is NULL. The caller releases the function with
+ * `TVMFuncFree`; otherwise the function stays alive until the process ends.
  */
 ANYFN_DLL int TVMFuncGetGlobal(const char* name, TVMFunctionHandle* out);
 
 /** Returns the names of all global functions, in an unspecified order. */
 ANYFN_DLL int TVMFuncListGlobalNames(int* out_size, const char*** out_array);
 
-/** Removes a global function. It is not an error if there is none. */
+/** Removes a global function. If no function has the name, nothing happens and the result is 0. */
 ANYFN_DLL int TVMFuncRemoveGlobal(const char* name);
 
 /** Allocates an array, in row-major order and with unspecified elements. */
