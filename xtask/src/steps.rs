@@ -689,11 +689,12 @@ fn rust_asan_parts() -> Result<Vec<Part>> {
         let inputs = Inputs::default().packages([name]).paths(beside_rust(packages.folder(name)?));
         Ok(Part::new(name, inputs))
     };
-    const CHECKED: [&str; 7] = [
+    const CHECKED: [&str; 8] = [
         "anyfn",
         "anyfn-core",
         "anyfn-loader",
         "anyfn-reflect",
+        "anyfn-elements",
         "anyfn-runtime",
         "anyfn-bundle",
         "anyfn-doctor",

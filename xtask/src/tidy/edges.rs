@@ -21,7 +21,9 @@ const EDGES: &[(&str, &[&str])] = &[
     // The loader implements a trait of the core. The core calls the loader in programs that contain it.
     ("anyfn-loader", &["anyfn", "anyfn-core"]),
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
-    ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
+    ("anyfn-elements", &["anyfn-abi", "anyfn"]),
+    // The loops over elements are a crate of their own so that they are compiled for speed, and the rest for size.
+    ("anyfn-runtime", &["anyfn-abi", "anyfn", "anyfn-elements"]),
     ("anyfn-protocol", &["anyfn-abi", "anyfn"]),
     // A driver of the protocol.
     ("anyfn-rpc", &["anyfn-abi", "anyfn", "anyfn-protocol"]),

@@ -5,57 +5,12 @@ use core::mem::MaybeUninit;
 
 use anyfn::access::{Access, Mode};
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
+use anyfn_elements::{Codes, Element, Number, Scalar, convert, put};
 
-use super::convert::{Format, RUN, run};
 use super::copy::{Compact, copy, to_bytes};
-use super::element::{Element, Number, Scalar};
 use super::layout::{Layout, byte_count, element_bits, element_count, show};
 use super::make;
 use crate::device::{DEFAULT_STREAM, MemoryKind, buffer, memory_kind};
-
-/// The codes (bit patterns) of the scalars of a compact tensor. All codes have the same width. They are
-/// packed without gaps, lowest bits first.
-pub(super) struct Codes<'a> {
-    bytes: &'a [u8],
-    bits: usize,
-}
-
-impl<'a> Codes<'a> {
-    pub(super) fn new(bytes: &'a [u8], scalar: &Scalar) -> Codes<'a> {
-        Codes { bytes, bits: scalar.bits() as usize }
-    }
-
-    #[inline]
-    pub(super) fn get(&self, index: usize) -> u64 {
-        let size = self.bits / 8;
-        if self.bits.is_multiple_of(8) {
-            let mut code = [0; 8];
-            code[..size].copy_from_slice(&self.bytes[index * size..(index + 1) * size]);
-            return u64::from_le_bytes(code);
-        }
-        let (first, mut code) = (index * self.bits, 0);
-        for bit in 0..self.bits {
-            let at = first + bit;
-            code |= u64::from(self.bytes[at / 8] >> (at % 8) & 1) << bit;
-        }
-        code
-    }
-}
-
-/// Stores `code` as the scalar at `index`, in the packed form that [`Codes::get`] reads. The bits of this
-/// scalar must be zero before the call.
-#[inline]
-fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
-    if bits.is_multiple_of(8) {
-        let size = bits / 8;
-        bytes[index * size..(index + 1) * size].copy_from_slice(&code.to_le_bytes()[..size]);
-        return;
-    }
-    for bit in 0..bits {
-        let at = index * bits + bit;
-        bytes[at / 8] |= (code >> bit & 1) as u8 * (1 << (at % 8));
-    }
-}
 
 /// Returns the encoding of elements of the type `dtype`, or an error if the type is not supported.
 ///
@@ -130,7 +85,7 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
 }
 
 /// Copies a tensor, converting its elements to the type `dtype`. If `dtype` is a floating-point type, the
-/// values are rounded as the module `element` describes. If it is an integer or bool type, it must represent
+/// values are rounded as `anyfn_elements::Scalar::encode` describes. If it is an integer or bool type, it must represent
 /// each value exactly.
 ///
 /// # Errors
@@ -142,7 +97,7 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
 /// The requirements of [`copy`] apply.
 pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -> Result<Tensor> {
     // SAFETY: either copy below writes all elements before the tensor is shared.
-    let made = unsafe { make::to_be_written(from.shape(), dtype, device) }?;
+    let mut made = unsafe { make::to_be_written(from.shape(), dtype, device) }?;
     if from.dtype() == dtype {
         // SAFETY: the caller guarantees `from`, and `made` was created just now.
         unsafe { copy(from, &made.view(), DEFAULT_STREAM) }?;
@@ -167,16 +122,10 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
         held = unsafe { to_bytes(from) }?;
         &held
     };
-    let view = made.view();
     let size = byte_count(dtype, from.shape())?;
     if memory_kind(device) == MemoryKind::Host {
-        let start = Layout::of(&view)?.start().cast::<MaybeUninit<u8>>();
-        let target: &mut [MaybeUninit<u8>] = if size == 0 {
-            &mut []
-        } else {
-            // SAFETY: the elements fill this memory, which was allocated just now, so that nothing else reads or writes it.
-            unsafe { core::slice::from_raw_parts_mut(start, size) }
-        };
+        // SAFETY: the tensor was created just now.
+        let target = unsafe { written_bytes(&mut made, size) }?;
         convert_all(from, dtype, (&read, &written), source, step, target)?;
     } else {
         let mut out = buffer(size)?;
@@ -185,9 +134,22 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
         let target = unsafe { core::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), size) };
         convert_all(from, dtype, (&read, &written), source, step, target)?;
         // SAFETY: the tensor was created just now.
-        unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &view) }?;
+        unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     }
     Ok(made)
+}
+
+/// Returns the memory of a compact tensor in main memory whose elements have `size` bytes.
+///
+/// # Safety
+/// Nothing else may read or write the tensor while the slice is in use.
+unsafe fn written_bytes(made: &mut Tensor, size: usize) -> Result<&mut [MaybeUninit<u8>]> {
+    if size == 0 {
+        return Ok(&mut []);
+    }
+    let start = Layout::of(&made.view())?.start().cast::<MaybeUninit<u8>>();
+    // SAFETY: the elements fill this memory; the caller guarantees that nothing else uses it.
+    Ok(unsafe { core::slice::from_raw_parts_mut(start, size) })
 }
 
 /// Converts all scalars of a tensor, which are packed in `source`, and writes the results to `target`, which must have their size.
@@ -204,33 +166,12 @@ fn convert_all(
     target: &mut [MaybeUninit<u8>],
 ) -> Result<()> {
     let count = element_count(from.shape())? * read.scalars;
-    let (size, bits) = (read.scalar.bits() as usize, written.scalar.bits() as usize);
-    let formats = (Format::of(&read.scalar), Format::of(&written.scalar));
-    let codes = Codes::new(source, &read.scalar);
-    for first in (0..count).step_by(RUN) {
-        let end = count.min(first + RUN);
-        // A run begins at a byte, because its length is a multiple of 8.
-        let piece = &mut target[first * step * bits / 8..(end * step * bits).div_ceil(8)];
-        let is_done = step == 1
-            && match formats {
-                (Some(from), Some(to)) => run(from, to, &source[first * size / 8..end * size / 8], piece),
-                _ => false,
-            };
-        if !is_done {
-            piece.fill(MaybeUninit::new(0));
-            // SAFETY: the bytes were written just now.
-            let piece = unsafe { piece.assume_init_mut() };
-            for index in first..end {
-                let number = read.scalar.decode(codes.get(index));
-                let Some(code) = written.scalar.encode(number) else {
-                    let at = place(index / read.scalars, from.shape());
-                    bail!("ValueError", "{} at {at} cannot be represented as {dtype}", shown(number));
-                };
-                put(piece, bits, (index - first) * step, code);
-            }
-        }
-    }
-    Ok(())
+    let Err(index) = convert(&read.scalar, &written.scalar, source, count, step, target) else {
+        return Ok(());
+    };
+    let number = read.scalar.decode(Codes::new(source, &read.scalar).get(index));
+    let at = place(index / read.scalars, from.shape());
+    bail!("ValueError", "{} at {at} cannot be represented as {dtype}", shown(number));
 }
 
 /// Formats the indices of the element at the position `index` in row-major order.
@@ -275,20 +216,13 @@ pub(super) unsafe fn decode(from: &TensorView<'_>) -> Result<Tensor> {
     }
     // SAFETY: the caller guarantees the tensor.
     let bytes = unsafe { to_bytes(from) }?;
-    let codes = Codes::new(&bytes, &read.scalar);
-    let mut out = buffer(byte_count(dtype, &shape)?)?;
-    let size = usize::from(dtype.0.bits) / 8;
-    for index in 0..element_count(from.shape())? * read.scalars {
-        let code = match read.scalar.decode(codes.get(index)) {
-            Number::Bool(value) => u64::from(value),
-            Number::Int(value) => value as u64,
-            Number::Float(value) => value.to_bits(),
-        };
-        put(&mut out, size * 8, index, code);
-    }
-    // SAFETY: the copy writes all elements before the tensor is shared.
-    let made = unsafe { make::to_be_written(&shape, dtype, Device::CPU) }?;
+    // SAFETY: all elements are written below, before the tensor is shared.
+    let mut made = unsafe { make::to_be_written(&shape, dtype, Device::CPU) }?;
     // SAFETY: the tensor was created just now.
-    unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
+    let target = unsafe { written_bytes(&mut made, byte_count(dtype, &shape)?) }?;
+    let count = element_count(from.shape())? * read.scalars;
+    if convert(&read.scalar, &known(dtype)?.scalar, &bytes, count, 1, target).is_err() {
+        bail!("InternalError", "{dtype} does not represent all numbers of {}", from.dtype());
+    }
     Ok(made)
 }

@@ -4,8 +4,8 @@ use anyfn::abi::DLTensor;
 use anyfn::access::{Access, Mode};
 use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Device, Result, TensorView, bail};
+use anyfn_elements::move_elements;
 
-use super::elements::move_elements;
 use super::layout::{Layout, byte_count, numbers, push_compact};
 use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
 

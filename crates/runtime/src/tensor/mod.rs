@@ -1,19 +1,14 @@
 //! Tensors: allocated by device drivers, viewed in other shapes, copied, and read element by element.
 //!
-//! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`] with `elements`, then `element` (the encodings of all
-//! element types), `cast` with `convert`, and `text`. Other languages and the methods of `anyfn::Tensor` call registered functions
+//! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`], `cast` and `text`. The loops over elements are in
+//! the crate `anyfn-elements`. Other languages and the methods of `anyfn::Tensor` call registered functions
 //! (`globals`, `view_globals`, `element_globals`).
 
 #[cfg(feature = "elements")]
 mod cast;
-#[cfg(feature = "elements")]
-mod convert;
 mod copy;
 #[cfg(feature = "elements")]
-mod element;
-#[cfg(feature = "elements")]
 mod element_globals;
-mod elements;
 mod globals;
 mod layout;
 mod make;

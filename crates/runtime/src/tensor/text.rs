@@ -2,10 +2,9 @@
 
 use anyfn::access::{Access, Mode};
 use anyfn::{Device, Result, TensorView};
+use anyfn_elements::{Codes, Element};
 
-use super::cast::Codes;
 use super::copy::to_bytes;
-use super::element::Element;
 use super::layout::{Layout, byte_count};
 
 /// Number of elements that are shown at each end of a truncated dimension.

@@ -18,34 +18,53 @@ use anyfn::abi::{
 
 /// Numeric value of a scalar. A complex number has two scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Number {
+pub enum Number {
+    /// A truth value.
     Bool(bool),
+    /// An integer; no element type has more than 64 bits.
     Int(i128),
+    /// A floating-point number; `f64` represents all numbers of all element types exactly.
     Float(f64),
 }
 
 /// Encoding of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scalar {
-    Bool { bits: u32 },
-    Int { bits: u32 },
-    Uint { bits: u32 },
+pub enum Scalar {
+    /// A bool: 0 is false, and 1 is true.
+    Bool {
+        /// Width in bits, from 1 to 64.
+        bits: u32,
+    },
+    /// A signed integer in two's complement.
+    Int {
+        /// Width in bits, from 1 to 64.
+        bits: u32,
+    },
+    /// An unsigned integer.
+    Uint {
+        /// Width in bits, from 1 to 64.
+        bits: u32,
+    },
+    /// A number in a floating-point format.
     Float(Float),
 }
 
 /// Encoding of an element. Each lane of an element is one scalar, or two if the element is complex.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Element {
-    pub(crate) scalar: Scalar,
+pub struct Element {
+    /// Encoding of each scalar of the element.
+    pub scalar: Scalar,
     /// Number of scalars of an element: the number of lanes, or twice that number if the element is complex.
-    pub(crate) scalars: usize,
-    pub(crate) complex: bool,
-    pub(crate) lanes: usize,
+    pub scalars: usize,
+    /// True if the scalars are real and imaginary parts in turn.
+    pub complex: bool,
+    /// Number of lanes, at least 1.
+    pub lanes: usize,
 }
 
 /// A floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Float {
+pub struct Float {
     exponent: u32,
     mantissa: u32,
     bias: i32,
@@ -74,7 +93,7 @@ impl Float {
         Float { exponent, mantissa, bias, special }
     }
 
-    pub(crate) fn bits(&self) -> u32 {
+    fn bits(&self) -> u32 {
         self.exponent + self.mantissa + u32::from(self.special != Special::ExponentOnly)
     }
 
@@ -203,7 +222,7 @@ fn round_even(value: f64) -> f64 {
 
 impl Element {
     /// Returns the encoding of elements of the type `dtype`, or `None` if the encoding is not known.
-    pub(crate) fn of(dtype: DType) -> Option<Element> {
+    pub fn of(dtype: DType) -> Option<Element> {
         let (code, bits) = (dtype.0.code, u32::from(dtype.0.bits));
         let lanes = usize::from(dtype.0.lanes);
         let complex = code == kDLComplex;
@@ -221,15 +240,17 @@ impl Element {
 }
 
 impl Scalar {
-    pub(crate) fn bits(&self) -> u32 {
+    /// Returns the width in bits.
+    pub fn bits(&self) -> u32 {
         match self {
             Scalar::Bool { bits } | Scalar::Int { bits } | Scalar::Uint { bits } => *bits,
             Scalar::Float(float) => float.bits(),
         }
     }
 
+    /// Returns the number with the code (bit pattern) `code`. Bits beyond the width of the scalar must be 0.
     #[inline]
-    pub(crate) fn decode(&self, code: u64) -> Number {
+    pub fn decode(&self, code: u64) -> Number {
         match self {
             Scalar::Bool { .. } => Number::Bool(code != 0),
             Scalar::Int { bits } => Number::Int(i128::from((code << (64 - bits)) as i64 >> (64 - bits))),
@@ -242,7 +263,7 @@ impl Scalar {
     /// is out of range or not an integer. For a floating-point type, rounds the number and never returns
     /// `None`.
     #[inline]
-    pub(crate) fn encode(&self, number: Number) -> Option<u64> {
+    pub fn encode(&self, number: Number) -> Option<u64> {
         let whole = || match number {
             Number::Bool(value) => Some(i128::from(value)),
             Number::Int(value) => Some(value),
@@ -275,7 +296,7 @@ impl Scalar {
     /// Appends the number with the code (bit pattern) `code` to `out`, as text. Floats are written
     /// with the fewest digits that decode to the same code. Numbers of formats with fewer than 7
     /// mantissa bits are written exactly.
-    pub(crate) fn text(&self, code: u64, out: &mut String) {
+    pub fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
         // Writing to a string cannot fail.
         let _ = match (self.decode(code), self) {

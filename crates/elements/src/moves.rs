@@ -23,7 +23,8 @@ const LEAST: isize = 8;
 ///
 /// # Safety
 /// The elements of both sides must be valid and their total number must not exceed the address space. Their extents must not be 0.
-pub(super) unsafe fn move_elements(
+#[inline(never)]
+pub unsafe fn move_elements(
     source: *const u8,
     target: *mut u8,
     shape: &[i64],
@@ -172,6 +173,22 @@ unsafe fn walk<T: Copy>(source: *const T, target: *mut T, mut dims: Vec<Dim>) {
 /// The elements of the row must be valid in source and target.
 #[inline]
 unsafe fn row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
+    if (row.from, row.to) == (1, 1) {
+        let (source, target) = (source.cast::<u8>(), target.cast::<u8>());
+        // SAFETY: the caller guarantees the row, which has no gaps.
+        unsafe { core::ptr::copy_nonoverlapping(source, target, row.extent as usize * size_of::<T>()) };
+    } else {
+        // SAFETY: the caller guarantees the row.
+        unsafe { strided_row(source, target, row) };
+    }
+}
+
+/// Copies one row of elements that are not all next to each other.
+///
+/// # Safety
+/// The elements of the row must be valid in source and target.
+#[inline(never)]
+unsafe fn strided_row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
     let Dim { extent, from, to } = row;
     // Strides that are known at compile time are moved several elements at once.
     macro_rules! strides {
@@ -185,11 +202,6 @@ unsafe fn row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
         };
     }
     match (from, to) {
-        (1, 1) => {
-            let (source, target) = (source.cast::<u8>(), target.cast::<u8>());
-            // SAFETY: the caller guarantees the row, which has no gaps.
-            unsafe { core::ptr::copy_nonoverlapping(source, target, extent as usize * size_of::<T>()) };
-        }
         (0, 1) => strides!(i => 0),
         (-1, 1) => strides!(i => -i),
         (2, 1) if size_of::<T>() >= 4 => strides!(i => 2 * i),
