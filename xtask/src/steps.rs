@@ -137,10 +137,11 @@ pub(crate) fn test() -> Vec<Step> {
         Step::in_parts("rust tests", rust_test_parts, rust_tests).quick(),
         Step::new("threads in all orders", |run| {
             let dir = paths::target_dir().join("loom");
-            let test = cargo_cmd("test -p anyfn -p anyfn-core -p anyfn-runtime --lib orders::");
+            let test =
+                cargo_cmd("test -p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib orders::");
             run.cmd(test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", dir))
         })
-        .packages(&["anyfn", "anyfn-core", "anyfn-runtime"]),
+        .packages(&["anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"]),
         Step::in_parts("rust doc tests", rust_doc_test_parts, |run, due| {
             run.cmd(of_packages(cargo_cmd("test --doc"), &due.parts))
         }),

@@ -12,13 +12,14 @@ use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, Tensor, Tenso
 
 use crate::column::{Column, Hook, expected};
 use crate::guard::Nested;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::table::Table;
 use crate::value::{self, Mapping, is_watched};
 
 static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
 static HASH: Column = Column::new("__any_hash__");
 static EQUAL: Column = Column::new("__any_equal__");
+static PLANS: PlanCache = PlanCache::new(0);
 
 /// Returns a deep copy of a value. Containers, tensors in main memory and objects are copied. The
 /// original and the copy share numbers, strings, shapes, functions, modules and enumeration values.
@@ -51,7 +52,7 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
         kTVMFFIDict => Ok(Dict::<Any, Any>::from_vec(value::pairs(object)?)?.into()),
         kTVMFFIArray | kTVMFFIMap => Ok(value.clone()),
         kTVMFFITensor => tensor(value),
-        _ if is_fixed(object, &mut Plans::new(0))? => Ok(value.clone()),
+        _ if is_fixed(object, &mut Plans::new(&PLANS))? => Ok(value.clone()),
         // None of its fields is set afterwards, so it need not be a new object.
         _ => by_hook(object).map(Any::from),
     }
@@ -76,10 +77,7 @@ fn shallow_copy_global(value: Any) -> Result<Any> {
 fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
     Ok(match object.type_index() {
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,
-        _ => {
-            let plan = plans.of(object)?;
-            plans.get(plan).is_enum
-        }
+        _ => plans.of(object)?.is_enum,
     })
 }
 
@@ -197,7 +195,7 @@ enum Content {
     Object {
         original: ObjectRef,
         made: ObjectRef,
-        plan: u32,
+        plan: &'static Plan,
         is_new: bool,
     },
 }
@@ -251,7 +249,7 @@ impl Default for Copier {
     fn default() -> Copier {
         Copier {
             stack: Vec::new(),
-            plans: Plans::new(0),
+            plans: Plans::new(&PLANS),
             known: Table::default(),
             copies: Vec::new(),
             foreign: Vec::new(),
@@ -301,8 +299,7 @@ impl Copier {
                 && let Some(copy) = copy.as_object()
                 && self.foreign.binary_search(&at).is_err()
             {
-                let fields = (0..).map_while(|number| self.plans.field(plan, number));
-                for field in fields.filter(|field| field.is_writable()) {
+                for field in plan.fields.iter().copied().filter(|field| field.is_writable()) {
                     let Ok(value) = plan::read(field, &original) else { continue };
                     // SAFETY: the field belongs to the copy's type, which is that of the original, and may be set at
                     // any time.
@@ -430,7 +427,7 @@ impl Copier {
                 let pair = pairs.get(at / 2);
                 pair.map(|(key, value)| if at % 2 == 0 { key } else { value }).cloned().map(|item| (item, 3))
             }
-            Content::Object { original, made, plan, .. } => match self.plans.field(*plan, at as u32) {
+            Content::Object { original, made, plan, .. } => match plan.field(at) {
                 // The copy refers to the same value as well.
                 Some(field) => {
                     let own = if original.ptr_eq(made) { 2 } else { 3 };
@@ -486,7 +483,7 @@ impl Copier {
                 }
             }
             Content::Object { original, made, plan, is_new } => {
-                let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(()) };
+                let Some(field) = plan.field(at) else { return Ok(()) };
                 let stays = !value::is_object(part.type_index())
                     || value::same_bits(&part, &plan::read(field, original)?);
                 match (hole, stays, *is_new) {

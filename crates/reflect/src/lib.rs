@@ -21,6 +21,7 @@ mod hook;
 pub mod json;
 mod plan;
 mod printer;
+mod published;
 mod recursive;
 mod rewrite;
 mod structural;

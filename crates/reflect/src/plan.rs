@@ -1,5 +1,6 @@
-//! Plans: fields and hooks of a type, cached for the duration of one operation.
+//! Plans: fields and hooks of a type, as one kind of operation uses them. Plans are cached for the lifetime of the process.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 
@@ -7,11 +8,12 @@ use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Error, ObjectRef, Result};
 
 use crate::column::Column;
-use crate::table::Table;
+use crate::published::PublishedVec;
 
-/// Fields and hooks of a type, cached for one operation.
+/// Fields and hooks of a type. A plan never changes.
 pub(crate) struct Plan {
     pub(crate) info: TypeInfo,
+    type_index: i32,
     /// Structural kind of the type, one of the constants `kTVMFFISEqHashKind*`.
     pub(crate) kind: i64,
     /// True if the objects of the type are enumeration values.
@@ -20,82 +22,131 @@ pub(crate) struct Plan {
     pub(crate) hooked: bool,
     /// Fields of the type that the operation processes, beginning with those of the parent type.
     pub(crate) fields: Vec<Field>,
+    /// State of the registration of the type when the plan was made.
+    made_at: Registered,
+    /// Plan that this one has replaced. It is never freed, since operations on other threads may use it.
+    _replaced: Option<&'static Plan>,
 }
 
-/// Cache of plans, one for each type that an operation has encountered.
-pub(crate) struct Plans {
+/// State of the registration of a type. When it changes, the plan of the type is outdated.
+#[derive(PartialEq)]
+struct Registered {
+    /// Number of fields of the type and its ancestors.
+    fields: usize,
+    has_metadata: bool,
+    hooked: bool,
+}
+
+/// Cache of the plans for one kind of operation, shared by all threads.
+pub(crate) struct PlanCache {
     /// Flags of the fields that the operation ignores. A field is ignored if it has any of these flags.
     skip: i64,
     /// Type attribute, such as `__s_equal__`, under which types register hooks for the operation; `None` if
     /// the operation has no hooks.
     hooks: Option<&'static Column>,
-    list: Vec<Plan>,
-    by_type: Table<usize, u32>,
-    /// Type index of the most recent lookup, and the index in `list` of the plan for that type.
-    last: (i32, u32),
+    by_type: PublishedVec<Plan>,
 }
 
-impl Plans {
+impl PlanCache {
     /// Creates an empty cache for an operation without hooks. The operation ignores fields that have any of
     /// the flags `skip`.
-    pub(crate) fn new(skip: i64) -> Plans {
-        Plans { skip, hooks: None, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
+    pub(crate) const fn new(skip: i64) -> PlanCache {
+        PlanCache { skip, hooks: None, by_type: PublishedVec::new() }
     }
 
     /// Creates an empty cache for an operation whose hooks types register under the attribute `hooks`. The
     /// operation ignores fields that have any of the flags `skip`.
-    pub(crate) fn with_hooks(skip: i64, hooks: &'static Column) -> Plans {
-        Plans { hooks: Some(hooks), ..Plans::new(skip) }
+    pub(crate) const fn with_hooks(skip: i64, hooks: &'static Column) -> PlanCache {
+        PlanCache { skip, hooks: Some(hooks), by_type: PublishedVec::new() }
     }
 
-    /// Returns the index of the plan for an object's type, and creates the plan if necessary.
+    /// Returns the plan for a type according to what the type has registered so far.
+    ///
+    /// # Errors
+    /// Returns `RuntimeError` if the type is not in the type table, which does not occur for a valid object.
+    fn get(&self, index: i32) -> Result<&'static Plan> {
+        let unknown = || Error::new("RuntimeError", "the type of an object is not registered");
+        let info = TypeInfo::from_index(index).ok_or_else(unknown)?;
+        let cell = self.by_type.cell(index).ok_or_else(unknown)?;
+        let known = cell.get();
+        // Read before the fields and hooks: whatever is registered meanwhile makes the plan outdated.
+        let registered = self.registered(info);
+        if let Some(plan) = known
+            && plan.made_at == registered
+        {
+            return Ok(plan);
+        }
+        Ok(cell.replace(known, Box::new(self.make(info, registered, known))))
+    }
+
+    fn registered(&self, info: TypeInfo) -> Registered {
+        Registered {
+            fields: info.lineage().map(|ancestor| ancestor.own_fields().len()).sum(),
+            has_metadata: info.has_metadata(),
+            hooked: self.hooks.is_some_and(|hooks| hooks.has(info.index())),
+        }
+    }
+
+    #[cold]
+    fn make(&self, info: TypeInfo, made_at: Registered, replaced: Option<&'static Plan>) -> Plan {
+        let mut fields = Vec::with_capacity(made_at.fields);
+        fields.extend(info.fields().filter(|field| !field.has(self.skip)));
+        Plan {
+            info,
+            type_index: info.index(),
+            kind: info.structural_kind().into(),
+            // The type is derived from the root, so it is the second of each lineage that contains it.
+            is_enum: info.lineage().nth(1).is_some_and(|ancestor| ancestor.key() == "ffi.Enum"),
+            hooked: made_at.hooked,
+            fields,
+            made_at,
+            _replaced: replaced,
+        }
+    }
+}
+
+/// Number of plans that an operation finds without a look at the shared cache. A power of two.
+const NEAR: usize = 16;
+
+/// Plans that one operation uses. They are looked up in a shared cache when the operation encounters their types.
+pub(crate) struct Plans {
+    cache: &'static PlanCache,
+    /// Plans by the low bits of their type indices.
+    near: [Option<&'static Plan>; NEAR],
+}
+
+impl Plans {
+    /// Creates the state for an operation that uses the plans in `cache`.
+    pub(crate) const fn new(cache: &'static PlanCache) -> Plans {
+        Plans { cache, near: [None; NEAR] }
+    }
+
+    /// Returns the plan for an object's type.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the type is not in the type table, which does not occur for a valid object.
     #[inline]
-    pub(crate) fn of(&mut self, object: &ObjectRef) -> Result<u32> {
+    pub(crate) fn of(&mut self, object: &ObjectRef) -> Result<&'static Plan> {
         let index = object.type_index();
-        if self.last.0 == index {
-            return Ok(self.last.1);
+        match self.near[index as usize % NEAR] {
+            Some(plan) if plan.type_index == index => Ok(plan),
+            _ => self.find(index),
         }
-        self.find(index)
     }
 
-    fn find(&mut self, index: i32) -> Result<u32> {
-        let at = match self.by_type.get(index as usize) {
-            Some(at) => at,
-            None => self.make(index)?,
-        };
-        self.last = (index, at);
-        Ok(at)
+    #[inline(never)]
+    fn find(&mut self, index: i32) -> Result<&'static Plan> {
+        let plan = self.cache.get(index)?;
+        self.near[index as usize % NEAR] = Some(plan);
+        Ok(plan)
     }
+}
 
-    #[cold]
-    fn make(&mut self, index: i32) -> Result<u32> {
-        let info = TypeInfo::from_index(index)
-            .ok_or_else(|| Error::new("RuntimeError", "the type of an object is not registered"))?;
-        let mut fields = Vec::with_capacity(info.lineage().map(|ancestor| ancestor.own_fields().len()).sum());
-        fields.extend(info.fields().filter(|field| !field.has(self.skip)));
-        let at = self.list.len() as u32;
-        // The type is derived from the root, so it is the second of each lineage that contains it.
-        let is_enum = info.lineage().nth(1).is_some_and(|ancestor| ancestor.key() == "ffi.Enum");
-        let hooked = self.hooks.is_some_and(|hooks| hooks.has(index));
-        self.list.push(Plan { info, kind: info.structural_kind().into(), is_enum, hooked, fields });
-        self.by_type.set(index as usize, at);
-        Ok(at)
-    }
-
-    /// Returns the plan at index `at`.
+impl Plan {
+    /// Returns the field with the index `number`; `None` if the plan has fewer fields.
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> &Plan {
-        &self.list[at as usize]
-    }
-
-    /// Returns the field with the index `number` in the plan at index `at`; `None` if the plan has fewer
-    /// fields.
-    #[inline]
-    pub(crate) fn field(&self, at: u32, number: u32) -> Option<Field> {
-        self.list[at as usize].fields.get(number as usize).copied()
+    pub(crate) fn field(&self, number: usize) -> Option<Field> {
+        self.fields.get(number).copied()
     }
 }
 

@@ -81,7 +81,9 @@ impl<K: Key, V: Copy + Default> Table<K, V> {
 
     #[cold]
     fn grow(&mut self) {
-        let larger = (self.slots.len() * 2).max(16);
+        // Most tables stay small, and each one is filled within one operation.
+        let factor = if self.slots.len() < 1024 { 4 } else { 2 };
+        let larger = (self.slots.len() * factor).max(16);
         let old = core::mem::replace(&mut self.slots, vec![(K::NONE, V::default()); larger]);
         for (key, value) in old {
             if key != K::NONE {

@@ -19,11 +19,12 @@ use anyfn::{Any, Args, ObjectRef, PackedFunc, Result};
 
 use crate::column::{Column, Hook, expected};
 use crate::guard;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::table::Table;
 use crate::value::{self, Node, is_watched};
 
 static REPR: Column = Column::new("__ffi_repr__");
+static PLANS: PlanCache = PlanCache::new(REPR_OFF);
 
 /// Default maximum length of the output, in bytes. The rest is shown as `...`.
 const LENGTH_MAX: usize = 1 << 28;
@@ -112,8 +113,8 @@ struct Frame {
 
 enum Content {
     Node(Node),
-    /// Object and the index of its type's plan.
-    Object(ObjectRef, u32),
+    /// Object and the plan of its type.
+    Object(ObjectRef, &'static Plan),
 }
 
 struct Printer {
@@ -142,7 +143,7 @@ impl Default for Printer {
             steps: 0,
             with_addresses: with_addresses(),
             stack: Vec::new(),
-            plans: Plans::new(REPR_OFF),
+            plans: Plans::new(&PLANS),
             known: Table::default(),
             kept: Vec::new(),
             pieces: vec![String::new()],
@@ -251,8 +252,7 @@ impl Printer {
             return Ok(());
         }
         let plan = self.plans.of(&object)?;
-        let known = self.plans.get(plan);
-        let (info, is_enum, is_empty) = (known.info, known.is_enum, known.fields.is_empty());
+        let (info, is_enum, is_empty) = (plan.info, plan.is_enum, plan.fields.is_empty());
         self.text().push_str(info.key());
         if is_enum && let Ok(name) = object.get_field("_str_index").and_then(|name| name.get::<String>()) {
             let _ = write!(self.text(), ".{name}");
@@ -341,7 +341,7 @@ impl Printer {
             }
             Content::Node(Node::Object(_)) => None,
             Content::Object(object, plan) => loop {
-                let fields = &self.plans.get(*plan).fields;
+                let fields = &plan.fields;
                 let at = frame.next - 1;
                 let Some(field) = fields.get(at) else { break None };
                 let name = field.name();

@@ -14,13 +14,14 @@ use anyfn::{Any, Args, Error, ObjectRef, Result, TensorView};
 
 use crate::column::Column;
 use crate::guard;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::structural::hook_equal;
 use crate::table::Table;
 use crate::value::{self, HeldObject, Mapping, is_watched};
 
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
+static PLANS: PlanCache = PlanCache::new(COMPARE_OFF);
 
 /// Returns true if two values are equal. Values of different types, such as 1 and 1.0, are unequal.
 /// Numbers are compared by value (NaN equals NaN), containers by their elements, Maps and Dicts by
@@ -51,7 +52,7 @@ enum Content {
     Arrays(HeldObject, HeldObject),
     Lists(Box<(Vec<Any>, Vec<Any>)>),
     Pairs(Box<(Vec<(Any, Any)>, Mapping)>),
-    Objects(HeldObject, HeldObject, u32),
+    Objects(HeldObject, HeldObject, &'static Plan),
 }
 
 struct Frame {
@@ -104,7 +105,7 @@ impl Compare {
         Compare {
             ordered,
             stack: Vec::new(),
-            plans: Plans::new(COMPARE_OFF),
+            plans: Plans::new(&PLANS),
             met: Table::default(),
             log: Vec::new(),
         }
@@ -166,8 +167,7 @@ impl Compare {
                     return Ok(StepResult::Is(order));
                 }
                 let plan = self.plans.of(&left)?;
-                let known = self.plans.get(plan);
-                if known.fields.is_empty() && !known.info.has_metadata() || index < kTVMFFIStaticObjectEnd {
+                if plan.fields.is_empty() && !plan.info.has_metadata() || index < kTVMFFIStaticObjectEnd {
                     // Distinct objects whose content is not known.
                     return if self.ordered {
                         Err(unordered(left.type_key()))
@@ -251,7 +251,7 @@ impl Compare {
                     }
                 }
                 Content::Objects(left, right, plan) => {
-                    let Some(field) = self.plans.field(*plan, at as u32) else {
+                    let Some(field) = plan.field(at) else {
                         return Ok(self.close(Ordering::Equal));
                     };
                     // SAFETY: the frame holds the object meanwhile.

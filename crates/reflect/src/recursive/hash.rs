@@ -12,7 +12,7 @@ use anyfn::{Any, Args, ObjectRef, Result};
 
 use crate::column::Column;
 use crate::guard;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::printer::call;
 use crate::structural::shape_hash;
 use crate::table::Table;
@@ -21,6 +21,7 @@ use crate::value::{self, Node, hash_bytes, hash_combine, is_watched};
 static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
+static PLANS: PlanCache = PlanCache::new(COMPARE_OFF | HASH_OFF);
 
 /// Returns a hash of a value. [Equal](super::recursive_equal) values without cycles have the same
 /// hash, also in different processes.
@@ -43,7 +44,7 @@ enum Progress {
 
 enum Content {
     Node(Node),
-    Object(ObjectRef, u32),
+    Object(ObjectRef, &'static Plan),
 }
 
 struct Frame {
@@ -71,7 +72,7 @@ struct Hash {
 
 impl Default for Hash {
     fn default() -> Hash {
-        let plans = Plans::new(COMPARE_OFF | HASH_OFF);
+        let plans = Plans::new(&PLANS);
         Hash { stack: Vec::new(), plans, known: Table::default(), kept: Vec::new() }
     }
 }
@@ -180,7 +181,7 @@ impl Hash {
                 }
                 Content::Node(Node::Object(_)) => (None, 2),
                 Content::Object(object, plan) => {
-                    let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
+                    let Some(field) = plan.field(at) else { return Ok(self.close()) };
                     // SAFETY: the frame holds the object meanwhile.
                     if let Some(item) = unsafe { plan::lend(field, object) } {
                         match leaf(&item)? {

@@ -16,11 +16,12 @@ use super::path::{self, Step};
 use super::{Options, Region, kind_of};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::table::Table;
 use crate::value::{self, HeldObject, Mapping, is_watched};
 
 static EQUAL: Column = Column::new("__s_equal__");
+static PLANS: PlanCache = PlanCache::with_hooks(IGNORE, &EQUAL);
 
 /// Returns true if two values are structurally equal.
 ///
@@ -76,7 +77,7 @@ enum Content {
     Arrays { left: HeldObject, right: HeldObject },
     Lists(Box<(Vec<Any>, Vec<Any>)>),
     Pairs(Box<Pairs>),
-    Objects { left: HeldObject, right: HeldObject, plan: u32 },
+    Objects { left: HeldObject, right: HeldObject, plan: &'static Plan },
 }
 
 /// Two Maps or Dicts being compared: the key-value pairs of the left one, which are looked up in the right
@@ -143,7 +144,7 @@ impl Equal {
             stack: Vec::new(),
             region: Region::root(options),
             skip_tensor_content: options.skip_tensor_content,
-            plans: Plans::with_hooks(IGNORE, &EQUAL),
+            plans: Plans::new(&PLANS),
             met: Table::default(),
             log: Vec::new(),
             left_to_right: Table::default(),
@@ -163,17 +164,18 @@ impl Equal {
         }
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else { return Ok(true) };
         if self.traced {
-            self.run_stack(left, right, own)
+            self.run_stack(HeldObject::owned(left), HeldObject::owned(right), own)
         } else {
             self.nested(&left, &right, own, self.region)
         }
     }
 
-    /// Compares the content of two objects of the same type with the explicit stack.
-    fn run_stack(&mut self, left: ObjectRef, right: ObjectRef, own: usize) -> Result<bool> {
+    /// Compares the content of two objects of the same type with the explicit stack. The stack does not refer to the objects
+    /// after the call.
+    fn run_stack(&mut self, left: HeldObject, right: HeldObject, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
-        let mut step = self.open(HeldObject::owned(left), HeldObject::owned(right), own, outer);
+        let mut step = self.open(left, right, own, outer);
         loop {
             match step {
                 Ok(StepResult::Unequal) => {
@@ -220,7 +222,7 @@ impl Equal {
                 Some((Step::key(key), Step::key(other)))
             }
             Content::Objects { plan, .. } => {
-                let field = self.plans.field(*plan, at as u32)?;
+                let field = plan.field(at)?;
                 Some((Step::attr(field.name()), Step::attr(field.name())))
             }
         }
@@ -248,7 +250,11 @@ impl Equal {
     #[inline(never)]
     fn with_stack(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize, region: Region) -> Result<bool> {
         let outer = core::mem::replace(&mut self.region, region);
-        let result = self.run_stack(left.clone(), right.clone(), own + 1);
+        // SAFETY: the caller keeps the object alive during the call, and the stack refers to it only during the call.
+        let left = unsafe { HeldObject::borrowed(left) };
+        // SAFETY: the caller keeps the object alive during the call, and the stack refers to it only during the call.
+        let right = unsafe { HeldObject::borrowed(right) };
+        let result = self.run_stack(left, right, own);
         self.region = outer;
         result
     }
@@ -282,9 +288,13 @@ impl Equal {
         own: usize,
         region: Region,
     ) -> Result<bool> {
-        let at = self.plans.of(left)?;
-        let plan = self.plans.get(at);
+        let plan = self.plans.of(left)?;
         let kind = kind_of(plan)?;
+        if matches!(kind, DAG | FREE_VAR)
+            && let Some(bound) = self.is_bound(left, right)
+        {
+            return Ok(bound);
+        }
         if plan.hooked || matches!(kind, DAG | FREE_VAR) {
             return self.with_stack(left, right, own, region);
         }
@@ -294,9 +304,7 @@ impl Equal {
         if self.meet(left, right, own) {
             return Ok(true);
         }
-        let mut number = 0;
-        while let Some(field) = self.plans.field(at, number) {
-            number += 1;
+        for field in plan.fields.iter().copied() {
             // SAFETY: `left` keeps the object alive while the result is used.
             let l = unsafe { plan::lend(field, left) };
             // SAFETY: `right` keeps the object alive while the result is used.
@@ -455,7 +463,7 @@ impl Equal {
         outer: Region,
     ) -> Result<StepResult> {
         let plan = self.plans.of(&left)?;
-        let kind = kind_of(self.plans.get(plan))?;
+        let kind = kind_of(plan)?;
         let decided = match kind {
             UNIQUE => Some(left.ptr_eq(&right)),
             CONST_TREE if left.ptr_eq(&right) => Some(true),
@@ -469,7 +477,7 @@ impl Equal {
             self.region = outer;
             return Ok(StepResult::Equal);
         }
-        if self.plans.get(plan).hooked {
+        if plan.hooked {
             return self.ask(left, right, plan, outer);
         }
         self.push(Content::Objects { left, right, plan }, outer);
@@ -558,7 +566,7 @@ impl Equal {
                     None => continue,
                 },
                 Content::Objects { left, right, plan } => {
-                    let Some(field) = self.plans.field(*plan, at as u32) else {
+                    let Some(field) = plan.field(at) else {
                         return Ok(self.end_of_object());
                     };
                     // SAFETY: the frame holds the object, and is below the frame of the value.
@@ -625,23 +633,32 @@ impl Equal {
 
     #[inline]
     fn end_of_object(&mut self) -> StepResult {
-        let Some(Frame { content: Content::Objects { left, right, plan }, region, .. }) = self.stack.last()
-        else {
+        let Some(Frame { content: Content::Objects { plan, .. }, .. }) = self.stack.last() else {
             return StepResult::Equal;
         };
-        if matches!(self.plans.get(*plan).kind, DAG | FREE_VAR) {
-            let (left, right, plan, region) = ((**left).clone(), (**right).clone(), *plan, *region);
+        if !matches!(plan.kind, DAG | FREE_VAR) {
             self.close();
-            return self.compared(&left, &right, plan, region);
+            return StepResult::Equal;
         }
-        self.close();
-        StepResult::Equal
+        match self.stack.pop() {
+            Some(Frame { content: Content::Objects { left, right, plan }, region, outer, .. }) => {
+                self.region = outer;
+                self.compared(&left, &right, plan, region)
+            }
+            _ => StepResult::Equal,
+        }
     }
 
     /// Completes the comparison of two objects whose fields are equal. Binds the two objects to each other if
     /// they are variables or DAG nodes. `region` is their definition region.
-    fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> StepResult {
-        match self.plans.get(plan).kind {
+    fn compared(
+        &mut self,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        plan: &'static Plan,
+        region: Region,
+    ) -> StepResult {
+        match plan.kind {
             DAG => self.bind(left, right),
             FREE_VAR => {
                 if region == Region::Use && !left.ptr_eq(right) {
@@ -704,10 +721,16 @@ impl Equal {
 
     /// Compares two objects by calling the hook of their type.
     #[cold]
-    fn ask(&mut self, left: HeldObject, right: HeldObject, plan: u32, outer: Region) -> Result<StepResult> {
+    fn ask(
+        &mut self,
+        left: HeldObject,
+        right: HeldObject,
+        plan: &'static Plan,
+        outer: Region,
+    ) -> Result<StepResult> {
         let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(StepResult::Unequal) };
         let (region, steps) = (self.region, self.reverse.len());
-        if self.plans.get(plan).kind == FREE_VAR {
+        if plan.kind == FREE_VAR {
             self.region = region.within_variable();
         }
         let result = guard::lend(self, Equal::callback, |callback| hook_equal(&hook, &left, &right, callback))?;

@@ -15,11 +15,12 @@ use anyfn::{Any, Args, Error, ObjectRef, PackedFunc, Result, TensorView};
 use super::{Options, Region, kind_of};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
-use crate::plan::{self, Plans};
+use crate::plan::{self, Plan, PlanCache, Plans};
 use crate::table::Table;
 use crate::value::{self, HeldObject, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__s_hash__");
+static PLANS: PlanCache = PlanCache::with_hooks(IGNORE, &HASH);
 
 /// Returns the structural hash of a value. Values that [`structural_equal`](super::structural_equal) considers
 /// equal with the same options have the same hash, also in different processes.
@@ -65,7 +66,7 @@ enum Content {
     List(Vec<Any>),
     /// Values of a Map or Dict with the hashes of their keys, sorted by these hashes.
     Sorted(Vec<(u64, Any)>),
-    Object(HeldObject, u32),
+    Object(HeldObject, &'static Plan),
 }
 
 /// Result of one step of a hash computation.
@@ -107,7 +108,7 @@ impl Hash {
             stack: Vec::new(),
             region: Region::root(options),
             skip_tensor_content: options.skip_tensor_content,
-            plans: Plans::with_hooks(IGNORE, &HASH),
+            plans: Plans::new(&PLANS),
             known: Table::default(),
             kept: Vec::new(),
             variables: 0,
@@ -161,7 +162,7 @@ impl Hash {
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
         let plan = if is_container { None } else { Some(self.plans.of(&object)?) };
         let kind = match plan {
-            Some(plan) => kind_of(self.plans.get(plan))?,
+            Some(plan) => kind_of(plan)?,
             None => 0,
         };
         let mut address = 0;
@@ -182,11 +183,10 @@ impl Hash {
         }
         match plan {
             Some(plan) => {
-                let known = self.plans.get(plan);
-                if known.hooked {
+                if plan.hooked {
                     return self.ask(object, plan, address, outer);
                 }
-                let hash = known.info.key_hash();
+                let hash = plan.info.key_hash();
                 self.push(Content::Object(object, plan), hash, address, outer);
                 if kind == FREE_VAR {
                     self.region = self.region.within_variable();
@@ -305,7 +305,7 @@ impl Hash {
                     }
                 }
                 Content::Object(object, plan) => {
-                    let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
+                    let Some(field) = plan.field(at) else { return Ok(self.close()) };
                     // SAFETY: the frame holds the object, and is below the frame of the value.
                     if let Some(item) = unsafe { plan::lend(field, object) } {
                         match leaf(skip, &item)? {
@@ -370,8 +370,8 @@ impl Hash {
     /// Returns the hash of an object, given `hash`, the combined hash of its fields. `object` is the address
     /// of the object, and `region` its definition region.
     #[inline]
-    fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
-        match self.plans.get(plan).kind {
+    fn result(&mut self, object: usize, plan: &'static Plan, hash: u64, region: Region) -> u64 {
+        match plan.kind {
             FREE_VAR if region == Region::Use => object as u64,
             FREE_VAR => {
                 self.variables += 1;
@@ -387,10 +387,16 @@ impl Hash {
 
     /// Hashes an object by calling the hook of its type.
     #[cold]
-    fn ask(&mut self, object: HeldObject, plan: u32, address: usize, outer: Region) -> Result<StepResult> {
+    fn ask(
+        &mut self,
+        object: HeldObject,
+        plan: &'static Plan,
+        address: usize,
+        outer: Region,
+    ) -> Result<StepResult> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(StepResult::Hash(0)) };
-        let (region, start) = (self.region, self.plans.get(plan).info.key_hash());
-        if self.plans.get(plan).kind == FREE_VAR {
+        let (region, start) = (self.region, plan.info.key_hash());
+        if plan.kind == FREE_VAR {
             self.region = region.within_variable();
         }
         let result =
