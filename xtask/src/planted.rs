@@ -421,6 +421,9 @@ mod tests {
             if is_below("testing/peer_package/") {
                 all.expect(&["the peer's python package on our library"], &file);
             }
+            if is_below("testing/peer_rust/") {
+                all.expect(&["the peer's Rust crate on our library"], &file);
+            }
             if is_below("testing/peer_cpp/") {
                 all.expect(&["the peer's C++ symbols"], &file);
             }

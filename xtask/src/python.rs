@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::Cmd;
+use crate::process::{Cmd, cargo_cmd};
 use crate::python_tests::{self, TestFile};
 use crate::result::Result;
 use crate::runner::{Due, Run};
@@ -165,23 +165,58 @@ fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
 /// Runs the tests in a folder with the peer's Python package on our library. `name` is the name of the folder of the copy of the
 /// package.
 pub(crate) fn peer_package(run: &Run, python: PathBuf, name: &str, tests: &str) -> Result<()> {
-    on_our_library(run, python, name, |command| command.words(PYTEST).arg(tests))
+    on_our_library(run, &python, name, |copy| on_copy(&python, copy).words(PYTEST).arg(tests))
 }
 
 /// Runs a Python program with the peer's Python package on our library, as [`peer_package`] runs tests.
 pub(crate) fn peer_script(run: &Run, python: PathBuf, name: &str, words: &str) -> Result<()> {
-    on_our_library(run, python, name, |command| command.words(words))
+    on_our_library(run, &python, name, |copy| on_copy(&python, copy).words(words))
 }
 
-/// Runs an interpreter with the arguments that `arguments` adds, and with a copy of the peer's package of the environment of
+/// Runs the tests of a Cargo package that uses the peer's Rust crate on our library. `package` is the folder of the package, and
+/// `python` the interpreter of the environment with the peer's Python package, through whose programs the crate finds the library.
+pub(crate) fn peer_crate(run: &Run, python: PathBuf, package: &str) -> Result<()> {
+    on_our_library(run, &python, "peer_crate", |copy| {
+        let scripts = python.parent().map(Path::to_path_buf);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(scripts.into_iter().chain(std::env::split_paths(&path)));
+        cargo_cmd("test --locked --manifest-path")
+            .arg(Path::new(package).join("Cargo.toml"))
+            .env("PATH", path.unwrap_or_default())
+            .env("PYTHONPATH", copy)
+            .env("LD_LIBRARY_PATH", copy.join("tvm_ffi/lib"))
+            .env("CARGO_TARGET_DIR", paths::target_dir().join("peer_crate"))
+            .env("PEER_RUST_RUNTIME", "anyfn ")
+    })
+}
+
+/// Returns the reason why the dependencies of a Cargo package outside our workspace cannot be had, if any.
+pub(crate) fn crates_unavailable(package: &str) -> Option<String> {
+    let fetch = |more: &str| {
+        let fetch =
+            cargo_cmd("fetch --locked --quiet --manifest-path").arg(Path::new(package).join("Cargo.toml"));
+        fetch.words(more).env("CARGO_NET_RETRY", "0").env("CARGO_HTTP_TIMEOUT", "20").output()
+    };
+    if fetch("--offline").is_ok() {
+        return None;
+    }
+    fetch("").err().map(|_| format!("the crates that {package} uses cannot be downloaded"))
+}
+
+/// Returns a command that runs an interpreter with a copy of the peer's package, given the folder that contains the copy.
+fn on_copy(python: &Path, copy: &Path) -> Cmd {
+    command_of(python.to_path_buf()).env("PYTHONPATH", copy)
+}
+
+/// Runs the command that `command` returns for a folder. The folder contains a copy of the peer's package of the environment of
 /// `python`, in which the command `anyfn compat install` has replaced `libtvm_ffi.so` by ours.
-fn on_our_library(run: &Run, python: PathBuf, name: &str, arguments: impl FnOnce(Cmd) -> Cmd) -> Result<()> {
+fn on_our_library(run: &Run, python: &Path, name: &str, command: impl FnOnce(&Path) -> Cmd) -> Result<()> {
     // The package finds its library through its list of installed files, which is copied as well.
     const FIND: &str = "import importlib.metadata as m, sys, tvm_ffi\n\
                         print('python%d.%d' % sys.version_info[:2])\n\
                         print(tvm_ffi.__path__[0])\n\
                         print(m.distribution('apache-tvm-ffi')._path)";
-    let found = Cmd::new(&python).arg("-c").arg(FIND).output()?;
+    let found = Cmd::new(python).arg("-c").arg(FIND).output()?;
     let (version, copied) = found.split_once('\n').ok_or("no version of Python")?;
     let environment = paths::scratch_dir(name);
     if environment.exists() {
@@ -201,12 +236,12 @@ fn on_our_library(run: &Run, python: PathBuf, name: &str, arguments: impl FnOnce
     let kept = environment.join("original.so");
     fs::copy(&original, &kept).map_err(|e| format!("{}: {e}", original.display()))?;
     let ours = compat::for_tests(run)?.join(compat::NAME);
-    let command =
+    let compat =
         |word: &str| Cmd::new(paths::build_dir().join("anyfn")).words("compat").arg(word).arg(&environment);
-    run.cmd(command("check").arg("--library").arg(&ours))?;
-    run.cmd(command("install").arg("--library").arg(&ours))?;
-    run.cmd(arguments(command_of(python).env("PYTHONPATH", &copy)))?;
-    run.cmd(command("restore"))?;
+    run.cmd(compat("check").arg("--library").arg(&ours))?;
+    run.cmd(compat("install").arg("--library").arg(&ours))?;
+    run.cmd(command(&copy))?;
+    run.cmd(compat("restore"))?;
     run.cmd(Cmd::new("cmp").arg(&kept).arg(&original))
 }
 

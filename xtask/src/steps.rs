@@ -96,6 +96,9 @@ const PEER_PACKAGE: &str = "testing/peer_package";
 /// Folder of a C++ program that uses our library in place of the peer's.
 const PEER_CPP: &str = "testing/peer_cpp";
 
+/// Folder of a Cargo package that uses the peer's Rust crate, with our library in place of the peer's.
+const PEER_RUST: &str = "testing/peer_rust";
+
 /// Folder of tests that run with Apache TVM on our library.
 const PEER_TVM: &str = "testing/peer_tvm";
 
@@ -220,6 +223,17 @@ pub(crate) fn test() -> Vec<Step> {
         .skip_if(compat::unavailable_here)
         .packages(LIBRARIES)
         .inputs(&[PEER_PACKAGE])
+        .inputs(COMPAT),
+        Step::new("the peer's Rust crate on our library", |run| {
+            python::peer_crate(run, paths::peer_python().ok_or("no apache-tvm-ffi")?, PEER_RUST)
+        })
+        .uses(BUILD)
+        .needs(PEER_RUST)
+        .skip_if(no_peer)
+        .skip_if(compat::unavailable_here)
+        .skip_if(|| python::crates_unavailable(PEER_RUST))
+        .packages(LIBRARIES)
+        .inputs(&[PEER_RUST])
         .inputs(COMPAT),
         Step::new("the peer's C++ symbols", c_tests::peer_symbols)
             .uses(BUILD)
