@@ -23,6 +23,10 @@ static void arrays() {
   CHECK(get_global_func("ffi.ArraySize")(Array<int>()).cast<int>() == 0);
   const Array<int64_t> made = get_global_func("ffi.Array")(1, 2);
   CHECK(made.size() == 2 && made[1] == 2);
+  // An element that is NULL is read as NULL, and the growth of an Array neither loses nor adds references.
+  Array<PackedFunc> functions = {nullptr, PackedFunc([] { return 1; })}, before = functions;
+  for (int i = 0; i < 9; ++i) functions.push_back(functions[1]);
+  CHECK(!functions[0] && functions.size() == 11 && before.size() == 2 && functions[10]().cast<int>() == 1);
   CHECK_ERROR("TypeError", "element 1 is str", Array<int64_t>(Any(Array<Any>{1, "x"}).cast<Array<int64_t>>()));
 }
 

@@ -108,6 +108,22 @@ static void fields() {
   CHECK(made.method("make", "Grace").cast<ObjectRef>().as<Account>()->owner == "Grace");
 }
 
+static void fields_looked_up_once() {
+  const ObjectRef account = make("cpp.Account", {{"owner", "Ada"}}), savings = make("cpp.Savings", {{"owner", "Grace"}});
+  const Field balance("cpp.Account", "balance"), owner("cpp.Savings", "owner");
+  balance.set(account, 7);
+  balance.set(savings, 9);
+  CHECK(balance.get(account).cast<int>() == 7 && savings.as<Account>()->balance == 9);
+  CHECK(owner.get(savings).cast<std::string>() == "Grace");
+  CHECK_ERROR("AttributeError", "field `owner` is read-only", (owner.set(savings, "x"), 1));
+  CHECK_ERROR("TypeError", "expected `int` but got `str`", (balance.set(account, "x"), 1));
+  CHECK_ERROR("TypeError", "field `owner`: expected an object of type `cpp.Savings` but got `cpp.Account`", owner.get(account));
+  CHECK_ERROR("TypeError", "expected an object of type `cpp.Account` but got `None`", balance.get(ObjectRef()));
+  CHECK_ERROR("TypeError", "expected an object of type `cpp.Account` but got `Array`", (balance.set(Array<int>{1}, 1), 1));
+  CHECK_ERROR("AttributeError", "objects of type cpp.Account have no field `nothing`", Field("cpp.Account", "nothing"));
+  CHECK_ERROR("InternalError", "Cannot find type `cpp.Nothing`", Field("cpp.Nothing", "x"));
+}
+
 static void inheritance() {
   const ObjectRef one = make("cpp.Savings", {{"owner", "Ada"}, {"limit", 3}}), two = make("cpp.Savings", {{"owner", "Ada"}});
   Savings* savings = one.as<Savings>();
@@ -160,6 +176,7 @@ static void again() {
 
 int main() {
   fields();
+  fields_looked_up_once();
   inheritance();
   life();
   again();

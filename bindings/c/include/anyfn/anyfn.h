@@ -98,8 +98,11 @@
 
 /** Returns the value None. */
 static inline TVMFFIAny anyfn_none(void) {
+  /* Member by member, because compilers keep a struct in memory if memset() has its address. */
   TVMFFIAny value;
-  memset(&value, 0, sizeof(value));
+  value.type_index = kTVMFFINone;
+  value.zero_padding = 0;
+  value.v_int64 = 0;
   return value;
 }
 

@@ -294,16 +294,14 @@ ANYFN_MUST_USE static inline int anyfn_get_field(TVMFFIObjectHandle object, cons
 }
 
 /**
- * Sets a field by name to the value of a view. Raises `AttributeError` if the field does not exist or is read-only, and
- * otherwise the error of the field's setter.
+ * Sets a field to the value of a view. Raises `AttributeError` if the field is read-only, and otherwise the error of the
+ * field's setter.
  */
-ANYFN_MUST_USE static inline int anyfn_set_field(TVMFFIObjectHandle object, const char* name, const TVMFFIAny* value) {
-  const TVMFFIFieldInfo* field = anyfn_find_field(((const TVMFFIObject*)object)->type_index, name);
-  void* place;
-  if (field == NULL) return anyfn_no_field_(object, name);
-  place = (char*)object + field->offset;
+ANYFN_MUST_USE static inline int anyfn_write_field(TVMFFIObjectHandle object, const TVMFFIFieldInfo* field,
+                                                   const TVMFFIAny* value) {
+  void* place = (char*)object + field->offset;
   if (!(field->flags & kTVMFFIFieldFlagBitMaskWritable) || field->setter == NULL) {
-    return (anyfn_raise("AttributeError", "field `%s` is read-only", name), -1);
+    return (anyfn_raise("AttributeError", "field `%.*s` is read-only", (int)field->name.size, field->name.data), -1);
   }
   if (field->flags & kTVMFFIFieldFlagBitSetterIsFunctionObj) {
     TVMFFIAny args[2], result;
@@ -317,6 +315,15 @@ ANYFN_MUST_USE static inline int anyfn_set_field(TVMFFIObjectHandle object, cons
     memcpy(&setter, &field->setter, sizeof(setter));
     return setter(place, value);
   }
+}
+
+/**
+ * Sets a field by name to the value of a view. Raises `AttributeError` if the field does not exist or is read-only, and
+ * otherwise the error of the field's setter.
+ */
+ANYFN_MUST_USE static inline int anyfn_set_field(TVMFFIObjectHandle object, const char* name, const TVMFFIAny* value) {
+  const TVMFFIFieldInfo* field = anyfn_find_field(((const TVMFFIObject*)object)->type_index, name);
+  return field != NULL ? anyfn_write_field(object, field, value) : anyfn_no_field_(object, name);
 }
 
 /**

@@ -152,9 +152,9 @@ inline void drop_text(void* handle, int flags) {
 inline TVMFFIObject* new_text(std::string_view text, int32_t type_index) {
   constexpr size_t head = sizeof(TVMFFIObject) + sizeof(TVMFFIByteArray);
   auto* object = static_cast<TVMFFIObject*>(text.size() < SIZE_MAX - head ? std::malloc(head + text.size() + 1) : nullptr);
-  if (object == nullptr) throw_error(Error("MemoryError", "out of memory"));
+  if (!ANYFN_LIKELY(object != nullptr)) throw_no_memory();
   char* data = reinterpret_cast<char*>(object) + head;
-  object->combined_ref_count = (uint64_t{1} << 32) | 1;
+  object->combined_ref_count = one_reference;
   object->type_index = type_index;
   object->flags = 0;
   object->deleter = drop_text;
@@ -332,7 +332,7 @@ inline std::string_view get_text(const TVMFFIAny& value) {
 }
 
 inline bool accepts_text(const TVMFFIAny& value) {
-  return value.type_index == kTVMFFISmallStr || value.type_index == kTVMFFIStr ||
+  return ANYFN_LIKELY(value.type_index == kTVMFFISmallStr || value.type_index == kTVMFFIStr) ||
          (value.type_index == kTVMFFIRawStr && value.v_c_str != nullptr) ||
          (value.type_index == kTVMFFIObjectRValueRef && has_type(value, kTVMFFIStr));
 }
@@ -569,7 +569,13 @@ class String {
   const char* c_str() const noexcept { return data(); }
   size_t size() const noexcept { return view().size(); }
   bool empty() const noexcept { return size() == 0; }
-  std::string_view view() const noexcept { return detail::get_text(value_.raw()); }
+  std::string_view view() const noexcept {
+    const TVMFFIAny& value = value_.raw();
+    if (value.type_index == kTVMFFIStr) {
+      return detail::text_of(*static_cast<const TVMFFIByteArray*>(anyfn_object_cell(value.v_obj)));
+    }
+    return {value.v_bytes, value.small_str_len}; /* also after a move: empty */
+  }
   operator std::string_view() const noexcept { return view(); }
   std::string str() const { return std::string(view()); }
   char operator[](size_t i) const { return view()[i]; }
@@ -583,6 +589,7 @@ class String {
 
  private:
   friend struct Traits<String>;
+  explicit String(Any value) noexcept : value_(std::move(value)) {}
   Any value_;
 };
 
@@ -590,9 +597,14 @@ template <>
 struct Traits<String> : detail::TextTraits {
   static constexpr bool is_borrowed = false;
   static String get(const TVMFFIAny& value) {
-    String out;
-    out.value_ = Any(AnyView(value));
-    return out;
+    if (ANYFN_LIKELY(value.type_index == kTVMFFIStr)) {
+      TVMFFIAny out = anyfn_none(); /* with a type that the compiler knows */
+      out.type_index = kTVMFFIStr;
+      out.v_obj = value.v_obj;
+      detail::retain(out.v_obj);
+      return String(Any::from_owned(out));
+    }
+    return String(Any(AnyView(value)));
   }
   static void put(String x, TVMFFIAny* out) { *out = x.value_.release(); }
   static bool view(const String& x, TVMFFIAny* out) {

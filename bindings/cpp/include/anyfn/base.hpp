@@ -32,11 +32,13 @@
 #define ANYFN_LOCAL __attribute__((visibility("hidden")))
 #define ANYFN_VISIBLE __attribute__((visibility("default")))
 #define ANYFN_COLD __attribute__((cold, noinline))
+#define ANYFN_NOINLINE __attribute__((noinline))
 #define ANYFN_LIKELY(x) __builtin_expect(!!(x), 1)
 #else
 #define ANYFN_LOCAL
 #define ANYFN_VISIBLE
 #define ANYFN_COLD
+#define ANYFN_NOINLINE
 #define ANYFN_LIKELY(x) (x)
 #endif
 
@@ -145,17 +147,19 @@ inline void retain(TVMFFIObject* object) noexcept {
 #endif
 }
 
+/** Count of an object with one reference. */
+inline constexpr uint64_t one_reference = (uint64_t{1} << 32) | 1;
+
 #if defined(__GNUC__)
-/** Destroys an object whose last strong reference has been released; `before` was its count before. */
-[[gnu::noinline]] inline void destroy(TVMFFIObject* object, uint64_t before) noexcept {
+/** Releases a reference to an object that may have more of them. */
+ANYFN_NOINLINE inline void release_shared(TVMFFIObject* object) noexcept {
   constexpr uint64_t one_weak = uint64_t{1} << 32;
+  const uint64_t before = __atomic_fetch_sub(&object->combined_ref_count, 1, __ATOMIC_RELEASE);
+  if (ANYFN_LIKELY((before & 0xffffffffu) != 1)) return;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   const TVMFFIObjectDeleter deleter = object->deleter;
   if (deleter == nullptr) return;
-  if (ANYFN_LIKELY(before == (one_weak | 1))) {
-    deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
-    return;
-  }
+  if (before == one_reference) return deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
   deleter(object, kTVMFFIObjectDeleterFlagBitMaskStrong);
   if (__atomic_fetch_sub(&object->combined_ref_count, one_weak, __ATOMIC_RELEASE) >> 32 == 1) {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -164,11 +168,17 @@ inline void retain(TVMFFIObject* object) noexcept {
 }
 #endif
 
-/** Releases a reference to an object, which is not NULL, as docs/abi.md describes it. */
+/**
+ * Releases a reference to an object, which is not NULL, as docs/abi.md describes it. The count of a sole reference is not
+ * changed, which would be the most expensive operation: another thread could only change it if it had a reference.
+ */
 inline void release(TVMFFIObject* object) noexcept {
 #if defined(__GNUC__)
-  const uint64_t before = __atomic_fetch_sub(&object->combined_ref_count, 1, __ATOMIC_RELEASE);
-  if ((before & 0xffffffffu) == 1) destroy(object, before);
+  if (__atomic_load_n(&object->combined_ref_count, __ATOMIC_ACQUIRE) == one_reference && object->deleter != nullptr) {
+    object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
+  } else {
+    release_shared(object);
+  }
 #else
   (void)TVMFFIObjectDecRef(object);
 #endif
@@ -193,10 +203,14 @@ inline bool has_type(const TVMFFIAny& value, int32_t type_index) {
   return object != nullptr && object->type_index == type_index;
 }
 
-/** Like has_type(), but also true for objects of derived types. */
-inline bool is_instance(const TVMFFIAny& value, int32_t type_index) {
+ANYFN_NOINLINE inline bool derives(const TVMFFIAny& value, int32_t type_index) {
   TVMFFIObject* object = object_of(value);
   return object != nullptr && (type_index == kTVMFFIObject || anyfn_is_instance(object, type_index) != 0);
+}
+
+/** Like has_type(), but also true for objects of derived types. */
+inline bool is_instance(const TVMFFIAny& value, int32_t type_index) {
+  return ANYFN_LIKELY(value.type_index == type_index) || derives(value, type_index);
 }
 
 /** Returns true if a value is an integer of more than 64 bits whose value fits into `uint64_t`. */

@@ -22,7 +22,6 @@
 #include <anyfn/registry.hpp>
 
 #include <initializer_list>
-#include <iterator>
 
 namespace anyfn {
 inline namespace v0 {
@@ -37,15 +36,15 @@ inline void destroy_array(void* handle) {
   auto* object = static_cast<TVMFFIObject*>(handle);
   for (int64_t i = seq_cell(object)->size; i > 0; --i) anyfn_release(&seq_data(object)[i - 1]);
 }
-inline void free_array(void* handle) { ::operator delete(handle); }
+inline void free_array(void* handle) { deallocate(handle); }
 inline void drop_array(void* handle, int flags) { release_object(handle, flags, destroy_array, free_array); }
 
 /** Makes an Array with room for elements, which are part of the object. */
 inline TVMFFIObject* new_array(size_t capacity) {
   const size_t head = sizeof(TVMFFIObject) + sizeof(TVMFFISeqCell);
   if (capacity > (SIZE_MAX - head) / sizeof(TVMFFIAny)) throw_error(Error("MemoryError", "an Array is too large"));
-  auto* object = static_cast<TVMFFIObject*>(::operator new(head + capacity * sizeof(TVMFFIAny)));
-  object->combined_ref_count = (uint64_t{1} << 32) | 1;
+  auto* object = static_cast<TVMFFIObject*>(allocate(head + capacity * sizeof(TVMFFIAny)));
+  object->combined_ref_count = one_reference;
   object->type_index = kTVMFFIArray;
   object->flags = 0;
   object->deleter = drop_array;
@@ -59,22 +58,25 @@ inline TVMFFIObject* new_array(size_t capacity) {
 
 inline bool is_unique(const TVMFFIObject* object) {
 #if defined(__GNUC__)
-  return __atomic_load_n(&object->combined_ref_count, __ATOMIC_ACQUIRE) == ((uint64_t{1} << 32) | 1);
+  return __atomic_load_n(&object->combined_ref_count, __ATOMIC_ACQUIRE) == one_reference;
 #else
   return false;
 #endif
 }
 
-/** Returns an Array that nothing else refers to and that has room for `more` elements: `array` itself or a copy. */
-inline ObjectRef unique_array(ObjectRef array, size_t more) {
-  TVMFFIObject* object = array.handle();
-  const size_t size = object != nullptr ? static_cast<size_t>(seq_cell(object)->size) : 0;
-  if (object != nullptr && is_unique(object) && static_cast<size_t>(seq_cell(object)->capacity) >= size + more) return array;
-  TVMFFIObject* copy = new_array(more == 0 ? size : (size + more < 4 ? 4 : size + size / 2 + more));
-  ObjectRef out = ObjectRef::from_owned<ObjectRef>(copy);
+/** Returns a new Array with the elements of another one, or NULL, and room for `more`. Takes the elements if it can. */
+ANYFN_NOINLINE inline TVMFFIObject* grow_array(TVMFFIObject* array, size_t more) {
+  const size_t size = array != nullptr ? static_cast<size_t>(seq_cell(array)->size) : 0;
+  TVMFFIObject* out = new_array(more == 0 ? size : size < 2 ? 4 : 2 * size);
+  if (size == 0) return out;
+  std::memcpy(static_cast<void*>(seq_data(out)), seq_data(array), size * sizeof(TVMFFIAny));
+  seq_cell(out)->size = static_cast<int64_t>(size);
+  if (is_unique(array)) {
+    seq_cell(array)->size = 0;
+    return out;
+  }
   for (size_t i = 0; i < size; ++i) {
-    copy_value(seq_data(object)[i], &seq_data(copy)[i]);
-    ++seq_cell(copy)->size;
+    if (seq_data(out)[i].type_index >= kTVMFFIStaticObjectBegin) retain(seq_data(out)[i].v_obj);
   }
   return out;
 }
@@ -113,7 +115,12 @@ constexpr void check_element() {
 
 }  // namespace detail
 
-/** A sequence that does not change while it is shared. A change of a shared Array makes a copy. */
+/**
+ * A sequence that does not change while it is shared. A change of a shared Array makes a copy.
+ *
+ * An Array<T> holds only values that can be read as `T`: its own functions add no others, and an Array of another origin is
+ * checked as a whole when it is read as an Array<T>. So the elements are not checked again when they are read.
+ */
 template <class T>
 class Array : public ObjectRef {
  public:
@@ -132,26 +139,20 @@ class Array : public ObjectRef {
   /** Returns an element. Throws `IndexError` if it does not exist. */
   T operator[](size_t i) const {
     if (!ANYFN_LIKELY(i < size())) detail::throw_index("n Array", static_cast<int64_t>(i), static_cast<int64_t>(size()));
-    return detail::element<T>(detail::seq_data(handle())[i], "element of the Array");
+    return Traits<T>::get(detail::seq_data(handle())[i]);
   }
 
   /** Adds an element at the end. Other references to the Array keep the old elements. */
   void push_back(const T& item) {
-    const TVMFFIObject* known = handle();
-    if (known == nullptr || !detail::is_unique(known) || detail::seq_cell(handle())->size >= detail::seq_cell(handle())->capacity) {
-      make_unique(1);
-    }
-    TVMFFISeqCell* cell = detail::seq_cell(handle());
-    TVMFFIAny* at = &detail::seq_data(handle())[cell->size];
-    *at = anyfn_none();
-    Traits<T>::put(item, at);
-    ++cell->size;
+    if (!ANYFN_LIKELY(is_unique() && cell()->size < cell()->capacity)) return push_grown(item);
+    Traits<T>::put(item, &static_cast<TVMFFIAny*>(cell()->data)[cell()->size]);
+    ++cell()->size;
   }
   /** Replaces an element. Throws `IndexError` if it does not exist. */
   void set(size_t i, const T& item) {
     if (i >= size()) detail::throw_index("n Array", static_cast<int64_t>(i), static_cast<int64_t>(size()));
     Any made(item);
-    make_unique(0);
+    if (!is_unique()) grow(0);
     anyfn_release(&detail::seq_data(handle())[i]);
     detail::seq_data(handle())[i] = made.release();
   }
@@ -164,7 +165,7 @@ class Array : public ObjectRef {
     using reference = T;
     using iterator_category = std::input_iterator_tag;
     explicit iterator(const TVMFFIAny* at) noexcept : at_(at) {}
-    T operator*() const { return detail::element<T>(*at_, "element of the Array"); }
+    T operator*() const { return Traits<T>::get(*at_); }
     iterator& operator++() noexcept {
       ++at_;
       return *this;
@@ -180,9 +181,15 @@ class Array : public ObjectRef {
   iterator end() const noexcept { return iterator(handle() != nullptr ? detail::seq_data(handle()) + size() : nullptr); }
 
  private:
-  void make_unique(size_t more) {
-    ObjectRef unique = detail::unique_array(std::move(static_cast<ObjectRef&>(*this)), more);
-    *this = ObjectRef::from_owned<Array>(unique.release());
+  TVMFFISeqCell* cell() const noexcept { return detail::seq_cell(handle()); }
+  bool is_unique() const noexcept { return handle() != nullptr && detail::is_unique(handle()); }
+  void grow(size_t more) {
+    static_cast<ObjectRef&>(*this) = ObjectRef::from_owned<ObjectRef>(detail::grow_array(handle(), more));
+  }
+  ANYFN_NOINLINE void push_grown(const T& item) {
+    Any made(item); /* before the elements move: `item` may be one of them */
+    grow(1);
+    detail::seq_data(handle())[cell()->size++] = made.release();
   }
 };
 

@@ -147,6 +147,8 @@ namespace detail {
 
 [[noreturn]] ANYFN_COLD inline void throw_raised() { throw_error(Error::take_raised()); }
 
+[[noreturn]] ANYFN_COLD inline void throw_no_memory() { throw_error(Error("MemoryError", "out of memory")); }
+
 inline void check(int code) {
   if (!ANYFN_LIKELY(code == 0)) throw_raised();
 }

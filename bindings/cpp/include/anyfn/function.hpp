@@ -75,12 +75,20 @@ struct Signature {
   int32_t num_args;
 };
 
+inline int function_signature(void* function, TVMFFIAny* result);
+
 /** What messages and signatures say about a function. */
 struct FunctionInfo {
+  constexpr FunctionInfo(const char* own_name, const char* own_doc, const Arg* named, int32_t count, const Signature* types)
+      : name(own_name), doc(own_doc), args(named), num_named(count), signature(types) {}
+  /** What a function object refers to. */
+  AnyfnFunctionExt ext = {sizeof(AnyfnFunctionExt), 0, function_signature};
   const char* name;
   const char* doc;
   const Arg* args;
   int32_t num_named;
+  /** True if the function object owns the information. */
+  bool is_owned = false;
   const Signature* signature;
 };
 
@@ -385,6 +393,10 @@ struct Param {
   }
 };
 
+/** How the caller passes an argument of type `A`: classes by reference, because their views borrow. */
+template <class A>
+using Passed = std::conditional_t<std::is_class_v<A>, const A&, A>;
+
 /** How a result of type `R` is stored. */
 template <class R>
 struct Return {
@@ -392,9 +404,8 @@ struct Return {
   static_assert(is_value_v<Value>,
                 "anyfn: the result has a type that is not a type of values; see Traits and ValueType in anyfn/any.hpp");
   static constexpr const TypeDesc* desc = &Traits<Value>::desc;
-  template <class F, class... A>
-  static int call(TVMFFIAny* out, F& f, A&&... args) {
-    Traits<Value>::put(f(std::forward<A>(args)...), out);
+  static int put(R&& result, TVMFFIAny* out) {
+    Traits<Value>::put(std::forward<R>(result), out);
     return 0;
   }
 };
@@ -406,19 +417,13 @@ struct NoneDesc {
 template <>
 struct Return<void> {
   static constexpr const TypeDesc* desc = &NoneDesc::desc;
-  template <class F, class... A>
-  static int call(TVMFFIAny*, F& f, A&&... args) {
-    f(std::forward<A>(args)...);
-    return 0;
-  }
 };
 
 template <class T>
 struct Return<Result<T>> {
   static constexpr const TypeDesc* desc = Return<T>::desc;
-  template <class F, class... A>
-  static int call(TVMFFIAny* out, F& f, A&&... args) {
-    Result<T> result = f(std::forward<A>(args)...);
+  static int put(Result<T>&& result, TVMFFIAny* out) {
+    (void)out;
     if (!result.ok()) return result.error().raise();
     if constexpr (!std::is_void_v<T>) {
       Traits<T>::put(std::move(result.value()), out);
@@ -455,7 +460,13 @@ struct ANYFN_LOCAL Typed<R(A...)> {
       int32_t wrong = -1;
       (void)(... && (Param<A>::accepts(args[I]) ? true : (wrong = static_cast<int32_t>(I), false)));
       if (!ANYFN_LIKELY(wrong < 0)) return raise_argument(info, *signature.args[wrong], args[wrong], wrong);
-      return Return<R>::call(result, f, Param<A>::get(args[I])...);
+      /* The arguments are made in place, without a move. */
+      if constexpr (std::is_void_v<R>) {
+        f(Param<A>::get(args[I])...);
+        return 0;
+      } else {
+        return Return<R>::put(f(Param<A>::get(args[I])...), result);
+      }
     });
   }
 };
@@ -485,19 +496,17 @@ using TypedOf = Typed<typename Callable<F>::Type>;
 struct FunctionObject {
   TVMFFIObject header;
   TVMFFIFunctionCell cell;
-  const AnyfnFunctionExt* ext;
+  /** The extension `info->ext`, as the flag ANYFN_OBJECT_FLAG_FUNCTION_EXT requires. */
   const FunctionInfo* info;
-  /** True if the object owns `info`. */
-  bool owns_info;
 };
 
 /** Makes a copy of the information about a function, which the function will own. `type_key` is that of a method's class. */
 ANYFN_COLD inline FunctionInfo* copy_info(const FunctionInfo& info, const char* type_key = nullptr) {
   const size_t more = info.num_named > 0 ? static_cast<size_t>(info.num_named) * sizeof(Arg) : 0;
   const size_t key = type_key != nullptr ? std::strlen(type_key) : 0, name = std::strlen(info.name);
-  auto* copy = static_cast<FunctionInfo*>(::operator new(sizeof(FunctionInfo) + more + key + name + 2));
+  auto* copy = ::new (allocate(sizeof(FunctionInfo) + more + key + name + 2)) FunctionInfo(info);
   char* at = reinterpret_cast<char*>(copy + 1);
-  *copy = info;
+  copy->is_owned = true;
   if (more > 0) {
     std::memcpy(at, info.args, more);
     copy->args = reinterpret_cast<const Arg*>(at);
@@ -517,16 +526,23 @@ inline int function_signature(void* function, TVMFFIAny* result) {
   return return_signature(*static_cast<FunctionObject*>(function)->info, result);
 }
 
-struct ANYFN_LOCAL FunctionExt {
-  static constexpr AnyfnFunctionExt ext = {sizeof(AnyfnFunctionExt), 0, function_signature};
-};
+inline void free_info(const FunctionInfo* info) { deallocate(const_cast<FunctionInfo*>(info)); }
+
+/** Deleter of functions whose callable needs no destructor. */
+inline void drop_function(void* handle, int flags) {
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) != 0) {
+    const FunctionInfo* info = static_cast<FunctionObject*>(handle)->info;
+    if (info->is_owned) free_info(info);
+  }
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) deallocate(handle);
+}
 
 template <class F>
 struct ANYFN_LOCAL FunctionCode {
   struct Object : FunctionObject {
     F body;
     template <class G>
-    explicit Object(G&& g) : body(std::forward<G>(g)) {}
+    explicit Object(G&& g) noexcept(std::is_nothrow_constructible_v<F, G&&>) : body(std::forward<G>(g)) {}
   };
   static constexpr FunctionInfo unnamed = {nullptr, nullptr, nullptr, 0, &TypedOf<F>::signature};
 
@@ -537,33 +553,33 @@ struct ANYFN_LOCAL FunctionCode {
   static void destroy(void* handle) {
     auto* object = static_cast<Object*>(static_cast<FunctionObject*>(handle));
     object->body.~F();
-    if (object->owns_info) ::operator delete(const_cast<FunctionInfo*>(object->info));
+    if (object->info->is_owned) free_info(object->info);
   }
-  static void free(void* handle) { ::operator delete(handle); }
-  static void drop(void* handle, int flags) {
-    if constexpr (!std::is_trivially_destructible_v<F>) {
-      release_object(handle, flags, destroy, free);
+  static void free(void* handle) { deallocate(handle); }
+  static void drop(void* handle, int flags) { release_object(handle, flags, destroy, free); }
+  static constexpr TVMFFIObjectDeleter deleter() {
+    if constexpr (std::is_trivially_destructible_v<F>) {
+      return drop_function;
     } else {
-      if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) != 0) destroy(handle);
-      if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) free(handle);
+      return drop;
     }
   }
 };
 
+/** Makes a function object. An `info` that is owned is released with it. */
 template <class F, class G>
-TVMFFIObject* make_function(G&& body, const FunctionInfo* info, bool owns_info) {
+TVMFFIObject* make_function(G&& body, const FunctionInfo* info = &FunctionCode<F>::unnamed) {
   using Code = FunctionCode<F>;
-  static_assert(alignof(typename Code::Object) <= alignof(std::max_align_t), "anyfn: a function captures over-aligned data");
-  auto* object = new typename Code::Object(std::forward<G>(body));
-  object->header.combined_ref_count = (uint64_t{1} << 32) | 1;
+  using Made = typename Code::Object;
+  static_assert(alignof(Made) <= alignof(std::max_align_t), "anyfn: a function captures over-aligned data");
+  auto* object = construct<Made>(allocate(sizeof(Made)), std::forward<G>(body));
+  object->header.combined_ref_count = one_reference;
   object->header.type_index = kTVMFFIFunction;
   object->header.flags = ANYFN_OBJECT_FLAG_FUNCTION_EXT;
-  object->header.deleter = Code::drop;
+  object->header.deleter = Code::deleter();
   object->cell.safe_call = Code::call;
   object->cell.cpp_call = nullptr;
-  object->ext = &FunctionExt::ext;
-  object->info = info != nullptr ? info : &Code::unnamed;
-  object->owns_info = owns_info;
+  object->info = info;
   return &object->header;
 }
 
@@ -640,7 +656,7 @@ class PackedFunc : public ObjectRef {
   template <class F, std::enable_if_t<detail::is_callable_v<std::decay_t<F>>, int> = 0>
   PackedFunc(F&& body)
       : PackedFunc(ObjectRef::from_owned<PackedFunc>(
-            detail::make_function<std::decay_t<F>>(std::forward<F>(body), nullptr, false))) {}
+            detail::make_function<std::decay_t<F>>(std::forward<F>(body)))) {}
 
   /** Calls the function. Throws its error. */
   template <class... A>
@@ -724,7 +740,8 @@ class TypedPackedFunc<R(A...)> {
             int = 0>
   TypedPackedFunc(F&& body) : packed_(std::forward<F>(body)) {}
 
-  R operator()(A... args) const {
+  /** Calls the function. Throws its error, and `TypeError` or `OverflowError` if the result is not an `R`. */
+  R operator()(detail::Passed<A>... args) const {
     Any result = packed_(args...);
     if constexpr (!std::is_void_v<R>) {
       if (!ANYFN_LIKELY(Traits<R>::accepts(result.raw()))) {

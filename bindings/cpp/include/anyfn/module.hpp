@@ -27,8 +27,6 @@
 
 #include <anyfn/container.hpp>
 
-#include <memory>
-
 namespace anyfn {
 inline namespace v0 {
 
@@ -99,21 +97,42 @@ class ModuleKind {
   virtual String inspect_source(const std::string&) { return {}; }
 };
 
+namespace detail {
+
+/** The implementation of a module, which its functions share. `owner` is a function object that destroys it. */
+struct HeldKind {
+  explicit HeldKind(ModuleKind* made) : kind(made) {
+    TVMFFIObjectHandle object = nullptr;
+    if (anyfn_make_function(nothing, made, destroy, &object) != 0) {
+      delete made;
+      throw_raised();
+    }
+    owner = ObjectRef::from_owned<ObjectRef>(object);
+  }
+  static int nothing(void*, const TVMFFIAny*, int32_t, TVMFFIAny*) { return 0; }
+  static void destroy(void* self) { delete static_cast<ModuleKind*>(self); }
+
+  ModuleKind* kind;
+  ObjectRef owner;
+};
+
+}  // namespace detail
+
 /** Makes a module of a kind that a class implements. The arguments are those of its constructor. */
 template <class T, class... A>
 Module make_module(A&&... args) {
   static_assert(std::is_base_of_v<ModuleKind, T>, "anyfn: the class must derive from anyfn::ModuleKind");
-  const std::shared_ptr<ModuleKind> held = std::make_shared<T>(std::forward<A>(args)...);
+  const detail::HeldKind held(new T(std::forward<A>(args)...));
   Array<Any> parts;
   const auto add = [&](const char* name, const PackedFunc& function) {
     parts.push_back(String(name));
     parts.push_back(function);
   };
-  parts.push_back(String(held->kind()));
-  add("get_function", [held](const std::string& name) { return held->get_function(name); });
-  add("functions", [held] { return held->functions(); });
-  add("inspect_source", [held](const std::string& format) { return held->inspect_source(format); });
-  if (held->can_save()) add("save_to_bytes", [held] { return held->save_to_bytes(); });
+  parts.push_back(String(held.kind->kind()));
+  add("get_function", [held](const std::string& name) { return held.kind->get_function(name); });
+  add("functions", [held] { return held.kind->functions(); });
+  add("inspect_source", [held](const std::string& format) { return held.kind->inspect_source(format); });
+  if (held.kind->can_save()) add("save_to_bytes", [held] { return held.kind->save_to_bytes(); });
   return get_global_func("ffi.ModuleCreate").call_packed(detail::seq_data(parts.handle()), static_cast<int32_t>(parts.size()));
 }
 

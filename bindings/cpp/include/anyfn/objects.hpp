@@ -42,7 +42,7 @@ class Object {
 
   /** For make_object(). */
   void reset(TVMFFIObjectDeleter deleter, int32_t type_index) noexcept {
-    header_.combined_ref_count = (uint64_t{1} << 32) | 1;
+    header_.combined_ref_count = detail::one_reference;
     header_.type_index = type_index;
     header_.flags = 0;
     header_.deleter = deleter;
@@ -142,16 +142,35 @@ inline void release_object(void* handle, int flags, void (*destroy)(void* handle
   if ((flags & kTVMFFIObjectDeleterFlagBitMaskWeak) != 0) free(handle);
 }
 
-inline void* allocate(size_t size, size_t alignment) {
-  return alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? ::operator new(size, std::align_val_t{alignment})
-                                                      : ::operator new(size);
+/** Allocates memory for an object. Throws `MemoryError`. */
+inline void* allocate(size_t size, size_t alignment = 1) {
+  if (alignment > alignof(std::max_align_t)) return ::operator new(size, std::align_val_t{alignment});
+  void* memory = std::malloc(size);
+  if (!ANYFN_LIKELY(memory != nullptr)) throw_no_memory();
+  return memory;
 }
-inline void deallocate(void* memory, size_t alignment) {
-  if (alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+inline void deallocate(void* memory, size_t alignment = 1) {
+  if (alignment > alignof(std::max_align_t)) {
     ::operator delete(memory, std::align_val_t{alignment});
   } else {
-    ::operator delete(memory);
+    std::free(memory);
   }
+}
+
+/** Constructs an object in memory of allocate(), which is deallocated if the constructor throws. */
+template <class T, class... A>
+T* construct(void* memory, A&&... args) {
+#if ANYFN_EXCEPTIONS
+  if constexpr (!std::is_nothrow_constructible_v<T, A&&...>) {
+    try {
+      return ::new (memory) T(std::forward<A>(args)...);
+    } catch (...) {
+      deallocate(memory, alignof(T));
+      throw;
+    }
+  }
+#endif
+  return ::new (memory) T(std::forward<A>(args)...);
 }
 
 template <class T>
@@ -275,6 +294,69 @@ class ObjectRef {
   TVMFFIObject* object_ = nullptr;
 };
 
+/**
+ * A field of a type of any language, looked up once for many objects of the type:
+ *
+ *     void move(const anyfn::ObjectRef& point) {
+ *       const anyfn::Field x("doc.Point", "x");
+ *       double before = x.get(point);
+ *       x.set(point, before + 1);
+ *     }
+ */
+class Field {
+ public:
+  /** Looks up a field. Throws `InternalError` if the type does not exist, and `AttributeError` if it has no such field. */
+  Field(const char* type_key, const char* name) {
+    const TVMFFIByteArray key = anyfn_byte_array(type_key);
+    detail::check(TVMFFITypeKeyToIndex(&key, &type_index_));
+    info_ = anyfn_find_field(type_index_, name);
+    if (info_ == nullptr) {
+      detail::check(anyfn_raise("AttributeError", "objects of type %s have no field `%s`", type_key, name));
+    }
+    constexpr int64_t kind = kTVMFFIFieldFlagBitMaskWritable | kTVMFFIFieldFlagBitSetterIsFunctionObj;
+    if ((info_->flags & kind) == kTVMFFIFieldFlagBitMaskWritable) std::memcpy(&set_, &info_->setter, sizeof(set_));
+  }
+
+  /** Reads the field of an object. Throws `TypeError` if the object is not of the type. */
+  Any get(const ObjectRef& object) const {
+    Any out;
+    TVMFFIObject* checked_object = checked(object);
+    if (ANYFN_LIKELY(info_->getter != nullptr)) {
+      detail::check(info_->getter(reinterpret_cast<char*>(checked_object) + info_->offset, out.out()));
+    } else {
+      detail::check(anyfn_read_field(checked_object, info_, out.out()));
+    }
+    return out;
+  }
+  /** Sets the field of an object. Throws `TypeError` for another type, and `AttributeError` if the field is read-only. */
+  void set(const ObjectRef& object, const AnyView& value) const {
+    TVMFFIObject* checked_object = checked(object);
+    if (ANYFN_LIKELY(set_ != nullptr)) {
+      detail::check(set_(reinterpret_cast<char*>(checked_object) + info_->offset, &value.raw()));
+    } else {
+      detail::check(anyfn_write_field(checked_object, info_, &value.raw()));
+    }
+  }
+
+ private:
+  TVMFFIObject* checked(const ObjectRef& object) const {
+    if (!ANYFN_LIKELY(object.type_index() == type_index_)) check_type(object);
+    return object.handle();
+  }
+  ANYFN_COLD void check_type(const ObjectRef& object) const {
+    if (object.defined() && anyfn_is_instance(object.handle(), type_index_) != 0) return;
+    detail::Text message;
+    message << "field `" << detail::text_of(info_->name) << "`: expected an object of type `"
+            << detail::text_of(TVMFFIGetTypeInfo(type_index_)->type_key) << "` but got `" << object.type_key() << "`";
+    throw_error(Error("TypeError", message));
+  }
+
+  const TVMFFIFieldInfo* info_ = nullptr;
+  /** The setter, if it is a C function and the field is writable. */
+  TVMFFIFieldSetter set_ = nullptr;
+  int32_t type_index_ = 0;
+};
+
 /** Counted pointer to an object of type `T`, or NULL. */
 template <class T>
 class Ref : public ObjectRef {
@@ -295,18 +377,7 @@ class Ref : public ObjectRef {
 template <class T, class... A>
 Ref<T> make_object(A&&... args) {
   const int32_t index = type_index_of<T>();
-  void* memory = detail::allocate(sizeof(T), alignof(T));
-#if ANYFN_EXCEPTIONS
-  T* object = nullptr;
-  try {
-    object = ::new (memory) T(std::forward<A>(args)...);
-  } catch (...) {
-    detail::deallocate(memory, alignof(T));
-    throw;
-  }
-#else
-  T* object = ::new (memory) T(std::forward<A>(args)...);
-#endif
+  T* object = detail::construct<T>(detail::allocate(sizeof(T), alignof(T)), std::forward<A>(args)...);
   static_cast<Object*>(object)->reset(detail::ObjectCode<T>::drop, index);
   return ObjectRef::from_owned<Ref<T>>(object->handle());
 }

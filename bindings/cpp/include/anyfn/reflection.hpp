@@ -444,7 +444,7 @@ class ObjectDef final : public detail::TypeDef {
                                        static_cast<int32_t>(sizeof...(Names)), signature};
     add_function(name, doc, flags,
                  ObjectRef::from_owned<PackedFunc>(
-                     detail::make_function<F>(std::move(function), detail::copy_info(info, T::kTypeKey), true)));
+                     detail::make_function<F>(std::move(function), detail::copy_info(info, T::kTypeKey))));
     return *this;
   }
 };

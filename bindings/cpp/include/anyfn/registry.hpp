@@ -92,7 +92,7 @@ class Registration {
     const detail::FunctionInfo info = {name_, doc_, list, static_cast<int32_t>(sizeof...(Names)),
                                        &detail::TypedOf<Body>::signature};
     set(ObjectRef::from_owned<PackedFunc>(
-        detail::make_function<Body>(std::forward<F>(body), detail::copy_info(info), true)));
+        detail::make_function<Body>(std::forward<F>(body), detail::copy_info(info))));
     return *this;
   }
   template <class F, class... Names>
