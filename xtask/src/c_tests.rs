@@ -59,6 +59,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/bundles.md",
         "docs/signature.md",
         "docs/tensors.md",
+        "docs/start/c.md",
         "docs/start/kernels.md",
         "docs/start/deploy.md",
     ]
