@@ -5,7 +5,7 @@
 #ifndef ANYFN_CONFORMANCE_SUPPORT_H_
 #define ANYFN_CONFORMANCE_SUPPORT_H_
 
-#include <anyfn/object.h>
+#include <anyfn/program.h>
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -371,9 +371,47 @@ static void conformance_call(const char* name, const char* function, TVMFFIAny* 
   anyfn_release_object(f);
 }
 
+/* First part of the names of the functions under test, and the cases to run: an Array of names, or None for all. */
+static char conformance_prefix[64] = "testing";
+static TVMFFIAny conformance_names;
+
+/* Returns the global name of a function under test, such as `testing.echo`, until the next call. */
+static inline const char* conformance_function(const char* name) {
+  static char full[128];
+  (void)snprintf(full, sizeof(full), "%s.%s", conformance_prefix, name);
+  return full;
+}
+
+/* Begins a run by another program, which passes the prefix and the names of cases. */
+static inline int conformance_plugin(const TVMFFIAny* args, int32_t num_args) {
+  TVMFFIByteArray prefix;
+  if (anyfn_check_num_args(num_args, 2) || anyfn_arg_str(args, num_args, 0, &prefix)) return -1;
+  (void)snprintf(conformance_prefix, sizeof(conformance_prefix), "%.*s", (int)prefix.size, prefix.data);
+  conformance_names = args[1];
+  conformance_passed = conformance_failed = 0;
+  return 0;
+}
+
+/* Returns 1 if a case is to be run. */
+static inline int conformance_selected(const char* name) {
+  TVMFFIAny item;
+  TVMFFIByteArray text;
+  int64_t i, size;
+  if (conformance_names.type_index == kTVMFFINone) return 1;
+  if (anyfn_get_size(&conformance_names, &size)) conformance_die(name);
+  for (i = 0; i < size; ++i) {
+    int found;
+    if (anyfn_get_item(&conformance_names, i, &item)) conformance_die(name);
+    found = anyfn_get_str(&item, &text) && text.size == strlen(name) && memcmp(text.data, name, text.size) == 0;
+    anyfn_release(&item);
+    if (found) return 1;
+  }
+  return 0;
+}
+
 /* Passes a value to a function of another language, which returns it. */
 static inline void conformance_out(const char* name, TVMFFIAny value) {
-  conformance_call(name, "testing.echo", &value, 1, value);
+  conformance_call(name, conformance_function("echo"), &value, 1, value);
 }
 
 /* Passes a value to a callback of this language, which returns it. */
@@ -381,13 +419,13 @@ static inline void conformance_in(const char* name, TVMFFIAny value) {
   TVMFFIAny args[2];
   args[0] = make_callback("echo");
   args[1] = value;
-  conformance_call(name, "testing.apply", args, 2, value);
+  conformance_call(name, conformance_function("apply"), args, 2, value);
   anyfn_release(&args[0]);
 }
 
-/* Checks that a call, or the lookup of its function, fails with `kind` and `message` and that the process continues. */
-static void conformance_fail(const char* name, const char* function, TVMFFIAny* args, int32_t count, const char* kind,
-                             const char* message) {
+/* Checks that a call, or the lookup of its function, fails with `kind` and `message`. */
+static inline void conformance_error(const char* name, const char* function, TVMFFIAny* args, int32_t count,
+                                     const char* kind, const char* message) {
   TVMFFIObjectHandle error = NULL;
   TVMFFIAny result = anyfn_none();
   int ok = anyfn_call_global(function, args, count, &result) != 0;
@@ -406,10 +444,30 @@ static void conformance_fail(const char* name, const char* function, TVMFFIAny* 
   }
   conformance_count(ok, "error", name);
   anyfn_release(&result);
-  conformance_call(name, "testing.echo", (TVMFFIAny[]){anyfn_int(1)}, 1, anyfn_int(1));
 }
 
-static int conformance_end(void) {
+/* Like conformance_error(), and checks that the process continues. */
+static inline void conformance_fail(const char* name, const char* function, TVMFFIAny* args, int32_t count,
+                                    const char* kind, const char* message) {
+  conformance_error(name, function, args, count, kind, message);
+  conformance_call(name, conformance_function("echo"), (TVMFFIAny[]){anyfn_int(1)}, 1, anyfn_int(1));
+}
+
+/* Lets the function under test raise an error, and lets an error of this language pass through it. */
+static inline void conformance_errors(void) {
+  TVMFFIAny callback = make_callback("fail");
+  conformance_error("raised", conformance_function("raise_error"),
+                    (TVMFFIAny[]){anyfn_str("ValueError"), anyfn_str("told so")}, 2, "ValueError", "told so");
+  conformance_error("passed through", conformance_function("apply"), &callback, 1, "ValueError", "callback failed");
+  anyfn_release(&callback);
+}
+
+/* Returns the numbers of checks that passed and failed as an Array. */
+static inline int conformance_counts(TVMFFIAny* result) {
+  return anyfn_make_array(ANYFN_ARGS(anyfn_int(conformance_passed), anyfn_int(conformance_failed)), result);
+}
+
+static inline int conformance_end(void) {
   printf("%d passed, %d failed\n", conformance_passed, conformance_failed);
   return conformance_failed != 0;
 }

@@ -156,14 +156,35 @@ inline void check_call(const char* name, const char* function, std::initializer_
   }
 }
 
+// First part of the names of the functions under test, and the names of the cases to run.
+static std::string prefix = "testing";
+static Array<String> names;
+
+// Returns a function under test, such as `testing.echo`.
+inline PackedFunc tested(const char* name) { return get_global_func((prefix + "." + name).c_str()); }
+
+// Begins a run by another program.
+inline void begin_plugin(const std::string& own_prefix, const Array<String>& own_names) {
+  prefix = own_prefix;
+  names = own_names;
+  passed = failed = 0;
+}
+
+inline bool is_selected(std::string_view name) {
+  for (const String& selected : names) {
+    if (selected == String(name)) return true;
+  }
+  return false;
+}
+
 // Passes a value to a function of another language, which returns it.
 inline void pass_out(const char* name, const Any& value) {
-  count(same(get_global_func("testing.echo")(value), value), "out", name);
+  count(same(tested("echo")(value), value), "out", name);
 }
 
 // Passes a value to a callback of this language, which returns it.
 inline void pass_in(const char* name, const Any& value) {
-  const Any result = get_global_func("testing.apply")([](Any x) { return x; }, value);
+  const Any result = tested("apply")([](Any x) { return x; }, value);
   count(same(result, value), "in", name);
 }
 
@@ -177,7 +198,13 @@ inline void check_error(const char* name, const char* function, std::initializer
     ok = error.kind() == kind && error.message() == message;
     if (!ok) std::printf("  expected %s: %s\n  got %s\n", std::string(kind).c_str(), std::string(message).c_str(), error.what());
   }
-  count(ok && get_global_func("testing.echo")(1).cast<int>() == 1, "error", name);
+  count(ok && tested("echo")(1).cast<int>() == 1, "error", name);
+}
+
+// Lets the function under test raise an error, and lets an error of this language pass through it.
+inline void check_errors() {
+  check_error("raised", (prefix + ".raise_error").c_str(), {"ValueError", "told so"}, "ValueError", "told so");
+  check_error("passed through", (prefix + ".apply").c_str(), {make_callback("fail")}, "ValueError", "callback failed");
 }
 
 // Runs a case whose values may be impossible to make.

@@ -59,6 +59,26 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
     Ok(out)
 }
 
+/// Returns the source of a C library that runs the cases of `corpus` that pass values, for the matrix of frontends. Its function
+/// `run` takes the prefix of the names of the functions under test and the names of the cases.
+///
+/// # Errors
+/// Returns a message if a tensor has an element type that the corpus does not use.
+pub fn plugin(corpus: &Corpus) -> Result<String, String> {
+    let mut out =
+        String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
+    out.push_str("ANYFN_EXPORT(run) {\n  if (conformance_plugin(args, num_args)) return -1;\n");
+    for case in &corpus.values {
+        let name = quote(case.name.as_bytes());
+        let _ = writeln!(out, "  if (conformance_selected({name})) {{");
+        let _ = writeln!(out, "    TVMFFIAny value = {};", expression(&case.value)?);
+        let _ = writeln!(out, "    conformance_out({name}, value);\n    conformance_in({name}, value);");
+        out.push_str("    conformance_release(&value);\n  }\n");
+    }
+    out.push_str("  conformance_errors();\n  return conformance_counts(result);\n}\n");
+    Ok(out)
+}
+
 /// Returns a C expression that converts a value of a test case to an owned `TVMFFIAny`.
 fn expression(value: &Value) -> Result<String, String> {
     Ok(match value {

@@ -52,6 +52,28 @@ pub fn program(corpus: &Corpus) -> Result<String, String> {
     Ok(out)
 }
 
+/// Returns the source of a C++ library that runs the cases of `corpus` that pass values; see [`crate::emit_c::plugin`].
+///
+/// # Errors
+/// Returns a message if a tensor has an element type that the corpus does not use.
+pub fn plugin(corpus: &Corpus) -> Result<String, String> {
+    let mut out =
+        String::from("// Made from the conformance corpus; not to be edited.\n#include \"support.hpp\"\n\n");
+    let mut calls = String::new();
+    for (i, case) in corpus.values.iter().enumerate() {
+        let name = quote(case.name.as_bytes());
+        let _ = writeln!(out, "static void case_{i}() {{\n  const Any value = {};", expression(&case.value)?);
+        let _ = writeln!(out, "  pass_out({name}, value);\n  pass_in({name}, value);\n}}");
+        let _ = writeln!(calls, "  if (is_selected({name})) run(case_{i});");
+    }
+    out.push_str("\nstatic Array<int64_t> run_cases(std::string own_prefix, Array<String> own_names) {\n");
+    out.push_str("  begin_plugin(own_prefix, own_names);\n");
+    out.push_str(&calls);
+    out.push_str("  run(check_errors);\n  return {passed, failed};\n}\n\n");
+    out.push_str("ANYFN_EXPORT_FUNC(run, run_cases);\n");
+    Ok(out)
+}
+
 /// Returns a C++ expression for a value of a test case, of type `Any` or of a type that converts to it.
 fn expression(value: &Value) -> Result<String, String> {
     Ok(match value {

@@ -125,14 +125,39 @@ fn same(a: &Any, b: &Any) -> bool {
 /// # Errors
 /// Returns a description of the failure.
 pub fn value(case: &ValueCase) -> Result<(), String> {
+    value_through("testing", case)
+}
+
+/// Like [`value`], with the functions `echo` and `apply` whose names begin with a prefix.
+///
+/// # Errors
+/// Returns a description of the failure.
+pub fn value_through(prefix: &str, case: &ValueCase) -> Result<(), String> {
     let run = || {
         let value = make(&case.value)?;
-        let out = registry::get("testing.echo")?.call((&value,))?;
-        let back = registry::get("testing.apply")?.call((callback("echo"), &value))?;
+        let out = global(&format!("{prefix}.echo"))?.call((&value,))?;
+        let back = global(&format!("{prefix}.apply"))?.call((callback("echo"), &value))?;
         Ok((same(&out, &value) && same(&back, &value)).then_some(()).ok_or((out, back)))
     };
     let outcome = run().map_err(|error: Error| format!("{}: {error}", case.name))?;
     outcome.map_err(|(out, back)| format!("{}: got {out:?} and {back:?}", case.name))
+}
+
+/// Lets the function `raise_error` under a prefix raise an error, and lets an error of a callback pass through its function
+/// `apply`.
+///
+/// # Errors
+/// Returns a description of the failure.
+pub fn errors_through(prefix: &str) -> Result<(), String> {
+    let raised = global(&format!("{prefix}.raise_error")).and_then(|f| f.call(("ValueError", "told so")));
+    let through = global(&format!("{prefix}.apply")).and_then(|f| f.call((callback("fail"),)));
+    for (got, message) in [(raised, "told so"), (through, "callback failed")] {
+        match got {
+            Err(error) if error.kind() == "ValueError" && error.message() == message => (),
+            other => return Err(format!("expected ValueError: {message}, got {other:?}")),
+        }
+    }
+    Ok(())
 }
 
 /// Calls the function of a test case and checks the outcome. Then checks that the runtime still

@@ -51,14 +51,14 @@ def run_python():
     return run
 
 
-def compile_library(source, library):
-    """Compiles a C file to a shared library."""
+def compile_library(source, library, *include):
+    """Compiles a C file to a shared library. ``include`` is more folders with headers."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    include = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / "bindings/c/include"
-    command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-I", include]
-    subprocess.run([*command, source, "-o", library], check=True)
+    own = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / "bindings/c/include"
+    command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([*command, *(f"-I{folder}" for folder in (own, *include)), source, "-o", library], check=True)
     return library
 
 

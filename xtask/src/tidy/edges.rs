@@ -106,6 +106,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-conformance-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance"]),
+    ("anyfn-conformance-plugin", &["anyfn-abi", "anyfn", "anyfn-conformance"]),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),
     ("anyfn-public-api", &["anyfn-skip"]),

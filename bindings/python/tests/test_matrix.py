@@ -1,0 +1,173 @@
+"""Runs values and errors of the conformance corpus between all frontends that share a process, and checks the table in the README.
+
+Each frontend defines three functions: ``echo`` returns its argument, ``apply`` calls a function with arguments, and ``raise_error``
+raises an error. Each frontend also runs the corpus with the functions of every frontend. ``ANYFN_GOLDEN=write`` writes the table.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import anyfn
+import anyfn.testing  # noqa: F401  (registers the functions that are defined in Rust)
+import classic_frontend
+import pytest
+import test_classic as classic
+import test_conformance as conformance
+from conftest import compile_library
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+BEGIN, END = "<!-- matrix -->\n", "<!-- end of matrix -->\n"
+# Frontend -> prefix of the names of the functions that it defines.
+FRONTENDS = {
+    "Rust": "testing",
+    "C": "matrix.c",
+    "C++": "matrix.cpp",
+    "Python": "matrix.python",
+    "C API of TVM 0.8": "matrix.classic",
+}
+CLASSIC = "C API of TVM 0.8"
+VALUES = conformance.VALUES
+
+
+def define(register):
+    """Defines the functions of a frontend that is written in Python."""
+
+    def raise_error(kind, message):
+        raise {"ValueError": ValueError}[kind](message)
+
+    register("echo", lambda x: x)
+    register("apply", lambda f, *args: f(*args))
+    register("raise_error", raise_error)
+
+
+@pytest.fixture(scope="module")
+def callers(tmp_path_factory):
+    """Returns, for each frontend, a function that runs cases with the functions of a prefix and counts the checks."""
+    if "ANYFN_LIB_DIR" not in os.environ:
+        pytest.skip("ANYFN_LIB_DIR is not set, so there is no generator of the C and C++ programs")
+    built, work = Path(os.environ["ANYFN_LIB_DIR"]), tmp_path_factory.mktemp("matrix")
+    tvm = classic_frontend.Runtime(Path(anyfn.__file__).parent / "lib/libanyfn.so")
+    define(lambda name, f: anyfn.register_func(f"matrix.python.{name}", f, override=True))
+    define(lambda name, f: tvm.register_func(f"matrix.classic.{name}", f, override=True))
+    anyfn.load_module(compile_library(ROOT / "conformance/c/functions.c", work / "c_functions.so")).define()
+    kept = [anyfn.load_module(compile_cpp(ROOT / "conformance/cpp/functions.cc", work / "cpp_functions.so"))]
+    for language, extension in (("c", "c"), ("cpp", "cc")):
+        source = work / f"{language}_cases.{extension}"
+        subprocess.run([built / "anyfn-conformance", f"emit-{language}-plugin", source], check=True)
+        build = compile_library if language == "c" else compile_cpp
+        kept.append(anyfn.load_module(build(source, work / f"{language}_cases.so", ROOT / "conformance" / language)))
+    rust = anyfn.load_module(built / "libanyfn_conformance_plugin.so")
+    yield {
+        "Rust": lambda prefix, names: tuple(rust.run_cases(prefix, names)),
+        "C": lambda prefix, names: tuple(kept[1].run(prefix, names)),
+        "C++": lambda prefix, names: tuple(kept[2].run(prefix, names)),
+        "Python": run_in_python,
+        CLASSIC: lambda prefix, names: run_in_classic(tvm, prefix, names),
+    }
+    for name in ("echo", "apply", "raise_error"):
+        tvm.remove_global_func(f"matrix.classic.{name}")
+        anyfn.remove_global_func(f"matrix.python.{name}")
+
+
+def compile_cpp(source, library, include=None):
+    folders = [ROOT / "bindings/c/include", ROOT / "bindings/cpp/include", *([include] if include else [])]
+    flags = ["-std=c++17", "-O0", "-shared", "-fPIC", *(f"-I{folder}" for folder in folders)]
+    subprocess.run([os.environ.get("CXX", "c++"), *flags, source, "-o", library], check=True)
+    return library
+
+
+def counted(checks):
+    """Runs checks, which are functions that return whether they hold. Returns how many passed and failed."""
+    passed = 0
+    for name, check in checks:
+        try:
+            held = check()
+        except Exception as error:
+            held = print(f"{name}: {error!r}")
+        passed += bool(held)
+        if not held:
+            print("FAILED", name)
+    return passed, len(checks) - passed
+
+
+def raises(message, call, *args):
+    try:
+        call(*args)
+    except (ValueError, classic_frontend.ClassicError) as error:
+        return str(error).removeprefix("ValueError: ") == message
+    return False
+
+
+def run_in_python(prefix, names):
+    call, plain, make = conformance.call, conformance.plain, conformance.make
+    checks = []
+    for name in names:
+        value = make(VALUES[name])
+        checks.append((name, lambda v=value: plain(call(f"{prefix}.echo", v)) == plain(v)))
+        checks.append((name, lambda v=value: plain(call(f"{prefix}.apply", lambda x: x, v)) == plain(v)))
+    raised = lambda: raises("told so", call, f"{prefix}.raise_error", "ValueError", "told so")  # noqa: E731
+    through = lambda: raises("callback failed", call, f"{prefix}.apply", conformance.callback("fail"))  # noqa: E731
+    return counted([*checks, ("raised", raised), ("passed through", through)])
+
+
+def run_in_classic(tvm, prefix, names):
+    plain = classic.plain
+    echo, apply, raise_error = (tvm.get_global_func(f"{prefix}.{name}") for name in ("echo", "apply", "raise_error"))
+    checks = []
+    for name in names:
+        value = classic.make(tvm, VALUES[name])
+        checks.append((name, lambda v=value: plain(tvm, echo(v)) == plain(tvm, v)))
+        checks.append((name, lambda v=value: plain(tvm, apply(lambda x: x, v)) == plain(tvm, v)))
+    raised = lambda: raises("told so", raise_error, "ValueError", "told so")  # noqa: E731
+    through = lambda: raises("callback failed", apply, classic.fail)  # noqa: E731
+    return counted([*checks, ("raised", raised), ("passed through", through)])
+
+
+def names_between(defined_in, called_from):
+    """Returns the names of the cases whose values both frontends can express."""
+    names = list(VALUES)
+    if called_from == CLASSIC:
+        names = [name for name in names if name in classic.VALUES]
+    if defined_in == CLASSIC:
+        names = [name for name in names if name not in NOT_IN_CLASSIC]
+    return names
+
+
+def is_changed(value):
+    """Returns whether a function that is defined through the C API of TVM 0.8 cannot return a value as it got it."""
+    if not isinstance(value, dict):
+        return isinstance(value, bool)
+    ((tag, body),) = value.items()
+    return tag == "dtype" or classic.left_out({tag: body}) is not None and tag not in ("array", "map", "call")
+
+
+NOT_IN_CLASSIC = {name for name, value in VALUES.items() if is_changed(value)}
+
+
+def table(cells):
+    lines = [f"| defined in \\ called from | {' | '.join(FRONTENDS)} |", "|---" * (len(FRONTENDS) + 1) + "|"]
+    for defined_in in FRONTENDS:
+        lines.append(f"| {defined_in} | {' | '.join(str(cells[defined_in, called]) for called in FRONTENDS)} |")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_every_frontend_calls_every_other(callers):
+    cells, failed = {}, {}
+    for defined_in, prefix in FRONTENDS.items():
+        for called_from, run in callers.items():
+            names = names_between(defined_in, called_from)
+            passed, wrong = run(prefix, names)
+            assert passed + wrong == 2 * len(names) + 2
+            cells[defined_in, called_from] = passed
+            if wrong:
+                failed[defined_in, called_from] = wrong
+    assert not failed
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    head, rest = text.split(BEGIN)
+    old, tail = rest.split(END)
+    if os.environ.get("ANYFN_GOLDEN") == "write":
+        readme.write_text(head + BEGIN + table(cells) + END + tail, encoding="utf-8")
+    else:
+        assert old == table(cells), "the table in the README is stale: run this test with ANYFN_GOLDEN=write"
