@@ -23,7 +23,7 @@ const LEAST: isize = 8;
 ///
 /// # Safety
 /// The elements of both sides must be valid and their total number must not exceed the address space. Their extents must not be 0.
-#[inline(never)]
+#[cfg_attr(feature = "tiles", inline(never))]
 pub unsafe fn move_elements(
     source: *const u8,
     target: *mut u8,
@@ -142,11 +142,13 @@ fn each(dims: &[Dim], mut at_from: isize, mut at_to: isize, mut body: impl FnMut
 unsafe fn walk<T: Copy>(source: *const T, target: *mut T, mut dims: Vec<Dim>) {
     const ONE: Dim = Dim { extent: 1, from: 1, to: 1 };
     let inner = dims.pop().unwrap_or(ONE);
-    // The dimension along which the source is read in order.
-    let others = (0..dims.len()).filter(|at| dims[*at].from != 0);
-    let closest = others.min_by_key(|at| dims[*at].from.unsigned_abs());
-    let tiled = closest
-        .filter(|at| cfg!(feature = "tiles") && dims[*at].from.unsigned_abs() < inner.from.unsigned_abs());
+    let mut tiled = None;
+    if cfg!(feature = "tiles") {
+        // The dimension along which the source is read in order.
+        let others = (0..dims.len()).filter(|at| dims[*at].from != 0);
+        let closest = others.min_by_key(|at| dims[*at].from.unsigned_abs());
+        tiled = closest.filter(|at| dims[*at].from.unsigned_abs() < inner.from.unsigned_abs());
+    }
     let middle = match tiled {
         Some(at) => dims.remove(at),
         None => dims.pop().unwrap_or(ONE),
@@ -187,7 +189,8 @@ unsafe fn row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
 ///
 /// # Safety
 /// The elements of the row must be valid in source and target.
-#[inline(never)]
+#[cfg_attr(feature = "tiles", inline(never))]
+#[cfg_attr(not(feature = "tiles"), inline(always))]
 unsafe fn strided_row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
     let Dim { extent, from, to } = row;
     // Strides that are known at compile time are moved several elements at once.
@@ -202,8 +205,8 @@ unsafe fn strided_row<T: Copy>(source: *const T, target: *mut T, row: Dim) {
         };
     }
     match (from, to) {
-        (0, 1) => strides!(i => 0),
-        (-1, 1) => strides!(i => -i),
+        (0, 1) if cfg!(feature = "tiles") => strides!(i => 0),
+        (-1, 1) if cfg!(feature = "tiles") => strides!(i => -i),
         (2, 1) if size_of::<T>() >= 4 => strides!(i => 2 * i),
         _ => {
             let (mut source, mut target) = (source, target);
