@@ -21,6 +21,9 @@ const FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Cforce-unwind-t
 /// bytes.
 const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
+/// Option of the linker of LLVM that puts code and constants into one segment.
+const ONE_SEGMENT: &str = "-Clink-arg=-Wl,--no-rosegment";
+
 /// Features with which the library is built, and limits for the size of the stripped library in
 /// kilobytes (1,000 bytes).
 struct Choice {
@@ -69,7 +72,7 @@ const CHOICES: [Choice; 5] = [
 const CORPUS: Choice = Choice {
     features: "runtime,modules,reflect,define,null,containers,named,hints,elements,\
                views,streams,tiles,custom,checks",
-    now: 832,
+    now: 833,
     goal: None,
 };
 
@@ -102,15 +105,24 @@ fn build(run: &Run, features: &str, target: &str) -> Result<PathBuf> {
     let target_dir = paths::target_dir().join("targets");
     let linker = if target == TARGETS[1] && target != here() { board::LINKER } else { "cc" };
     let packed = if libc_reads_packed(linker) { format!(" {PACKED}") } else { String::new() };
+    let lld = lld().filter(|_| target == TARGETS[1]);
+    let lld = lld.map(|folder| format!(" -Clink-arg=-fuse-ld=lld -Clink-arg=-B{folder} {ONE_SEGMENT}"));
     run.cmd(
         system_rust::cargo(&words)
             .args((!features.is_empty()).then(|| format!("--features={features}")))
             .words("-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size")
-            .env("RUSTFLAGS", format!("{FLAGS}{packed}"))
+            .env("RUSTFLAGS", format!("{FLAGS}{packed}{}", lld.unwrap_or_default()))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", board::LINKER)
             .env("CARGO_TARGET_DIR", &target_dir),
     )?;
     Ok(target_dir.join(target).join("small/libanyfn.so"))
+}
+
+/// Returns the folder of the linker of LLVM, which links libraries for AArch64 in place of that of GNU if it is installed: the latter
+/// fills the file up to the largest page size of that processor, 64 KB, and packs no relocations for it.
+fn lld() -> Option<&'static str> {
+    const FOLDER: &str = "/usr/lib/llvm-19/bin";
+    Path::new(FOLDER).join("ld.lld").exists().then_some(FOLDER)
 }
 
 /// Returns true if the C library with which `linker` links supports packed relocations, as glibc
