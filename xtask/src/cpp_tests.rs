@@ -1,12 +1,13 @@
 //! Compiles the C++ headers, the examples in them, and the programs in `bindings/cpp/tests`, and runs what can be run.
 //!
-//! The comment at the top of each header contains an example, indented by four columns. If the example has a function
-//! `example`, the test calls it. The test programs are described in [`crate::c_tests`].
+//! The comment at the top of a header contains an example, indented by four columns. If the example has a function
+//! `example`, the test calls it. The test programs are described in [`crate::c_tests`]. Those whose names begin with
+//! `classic` find the headers under the names of TVM 0.8.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Cmd, cargo_cmd};
+use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::Run;
 use crate::{c_tests, paths};
@@ -14,6 +15,8 @@ use crate::{c_tests, paths};
 const TESTS: &str = "bindings/cpp/tests";
 const INCLUDE: &str = "bindings/cpp/include";
 const C_INCLUDE: &str = "bindings/c/include";
+/// Headers under the names of TVM 0.8.
+const CLASSIC: &str = "bindings/cpp/include/anyfn/classic";
 const STRICT: &str = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror";
 
 /// Program without exceptions.
@@ -22,7 +25,8 @@ const WITHOUT_EXCEPTIONS: &str = "status";
 /// Compiles each header, included twice, with the examples in it, and runs the examples.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = scratch("cpp-headers")?;
-    let mut list: Vec<_> = files(&paths::root().join(INCLUDE).join("anyfn"), "hpp")?;
+    let folder = paths::root().join(INCLUDE).join("anyfn");
+    let mut list = [files(&folder, "hpp")?, files(&folder, "h")?].concat();
     list.sort();
     for header in list {
         let name = header.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -36,7 +40,35 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         let program = compile(run, &file, &file.with_extension(""), "-std=c++17 -O0")?;
         run.cmd(Cmd::new(program))?;
     }
+    forwarding_headers(run, &dir)?;
     ["README.md", "docs/cpp.md", "docs/start/cpp.md"].into_iter().try_for_each(|page| samples(run, &dir, page))
+}
+
+/// Compiles a program that includes all headers under the names of TVM 0.8. Each is one line that includes a header of
+/// this project.
+fn forwarding_headers(run: &Run, dir: &Path) -> Result<()> {
+    let root = paths::root().join(CLASSIC);
+    let (mut folders, mut source) = (vec![root.clone()], String::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            if !text.starts_with("#include <anyfn/") || text.lines().count() != 1 {
+                return Err(
+                    format!("{}: expected one line that includes a header of anyfn", path.display()).into()
+                );
+            }
+            source += &format!("#include <{}>\n", path.strip_prefix(&root).unwrap_or(&path).display());
+        }
+    }
+    source += "int main() { return tvm::String(\"text\") == \"text\" ? 0 : 1; }\n";
+    let file = dir.join("classic_headers.cc");
+    fs::write(&file, source).map_err(|e| format!("{}: {e}", file.display()))?;
+    run.cmd(Cmd::new(compile(run, &file, &file.with_extension(""), "-std=c++17 -O0")?))
 }
 
 /// Returns the example in the comment at the top of a header.
@@ -60,7 +92,8 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let samples = text.split("```cpp\n").skip(1).filter_map(|rest| rest.split_once("```"));
     for (i, (sample, _)) in samples.enumerate() {
-        let file = dir.join(format!("{}_{i}.cc", page.replace(['/', '.'], "_")));
+        let classic = if sample.contains("#include <tvm/") { "classic_" } else { "" };
+        let file = dir.join(format!("{classic}{}_{i}.cc", page.replace(['/', '.'], "_")));
         fs::write(&file, sample).map_err(|e| format!("{}: {e}", file.display()))?;
         compile(run, &file, &file.with_extension("so"), "-std=c++17 -O1 -fPIC -shared")?;
     }
@@ -73,17 +106,37 @@ const SANITIZERS: &str = "-g -fsanitize=address,undefined -fno-sanitize-recover=
 /// Compiles and runs all test programs: with C++17 and sanitizers, if the compiler has them, and with C++20 and without
 /// run-time type information. The error names the programs that failed.
 pub(crate) fn run(run: &Run) -> Result<()> {
+    let sanitizers = if c_tests::no_address_sanitizer().is_none() { SANITIZERS } else { "" };
+    run_with(run, &c_tests::cxx(), &[("17", sanitizers), ("20", "-O1 -fno-rtti")])
+}
+
+/// Name of the compiler of the project LLVM.
+const CLANG: &str = "clang++";
+
+/// Returns why [`run_with_clang`] cannot run.
+pub(crate) fn no_clang() -> Option<String> {
+    which(CLANG).is_none().then(|| format!("no {CLANG}"))
+}
+
+/// Compiles and runs all test programs with Clang.
+pub(crate) fn run_with_clang(run: &Run) -> Result<()> {
+    run_with(run, CLANG, &[("17", "-O0"), ("20", "-O1 -fno-rtti")])
+}
+
+/// Compiles and runs all test programs with a compiler, for each standard with its flags.
+fn run_with(run: &Run, compiler: &str, standards: &[(&str, &str)]) -> Result<()> {
     let mut failed = Vec::new();
     let mut programs = files(&paths::root().join(TESTS), "cc")?;
     programs.sort();
-    let sanitizers = if c_tests::no_address_sanitizer().is_none() { SANITIZERS } else { "" };
+    let dir = scratch(&format!("cpp-tests-{}", compiler.replace('/', "_")))?;
     for file in programs {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let more = if name == WITHOUT_EXCEPTIONS { "-fno-exceptions" } else { "" };
-        for (standard, flags) in [("17", sanitizers), ("20", "-O1 -fno-rtti")] {
-            let program = scratch("cpp-tests")?.join(format!("{name}-{standard}"));
-            let done = compile(run, &file, &program, &format!("-std=c++{standard} {flags} {more}"))
-                .and_then(|program| run.cmd(c_tests::in_test_environment(Cmd::new(program))));
+        for (standard, flags) in standards {
+            let program = dir.join(format!("{name}-{standard}"));
+            let done =
+                compile_with(run, compiler, &file, &program, &format!("-std=c++{standard} {flags} {more}"))
+                    .and_then(|program| run.cmd(c_tests::in_test_environment(Cmd::new(program))));
             if let Err(e) = done {
                 run.say(&e.to_string())?;
                 failed.push(format!("{name} (C++{standard})"));
@@ -111,13 +164,20 @@ fn corpus(run: &Run) -> Result<PathBuf> {
 
 /// Compiles a program or, if `flags` say so, a library. Returns `out`.
 fn compile(run: &Run, file: &Path, out: &Path, flags: &str) -> Result<PathBuf> {
+    compile_with(run, &c_tests::cxx(), file, out, flags)
+}
+
+/// Compiles with another compiler than that of `$CXX`.
+fn compile_with(run: &Run, compiler: &str, file: &Path, out: &Path, flags: &str) -> Result<PathBuf> {
     let lib_dir = paths::build_dir();
     let folder = |path: &str| format!("-I{}", paths::root().join(path).display());
+    let is_classic = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("classic_"));
     run.cmd(
-        Cmd::new(c_tests::cxx())
+        Cmd::new(compiler)
             .words(STRICT)
             .words(flags)
             .args([folder(INCLUDE), folder(C_INCLUDE), folder("conformance/cpp")])
+            .args(is_classic.then(|| folder(CLASSIC)))
             .arg(file)
             .arg("-o")
             .arg(out)

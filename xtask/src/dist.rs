@@ -75,12 +75,20 @@ const HEADERS: [(&str, &str); 4] = [
     ("bindings/cpp/pkgconfig", "lib/pkgconfig"),
 ];
 
-/// Writes `dist/include/anyfn/*.h` and `*.hpp`, `dist/lib/cmake/anyfn` and `dist/lib/pkgconfig`.
+/// Writes `dist/include/anyfn`, `dist/lib/cmake/anyfn` and `dist/lib/pkgconfig`.
 pub(crate) fn headers(run: &Run) -> Result<()> {
-    for (from, to) in HEADERS {
-        let (from, dir) = (paths::root().join(from), dist_dir(to)?);
-        for entry in fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
-            copy(run, &entry.path(), &dir.join(entry.file_name()))?;
+    HEADERS.iter().try_for_each(|(from, to)| copy_all(run, &paths::root().join(from), to))
+}
+
+/// Copies the files of a folder, and of those in it, to the folder `to` of the distribution.
+fn copy_all(run: &Run, from: &Path, to: &str) -> Result<()> {
+    let dir = dist_dir(to)?;
+    for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            copy_all(run, &path, &format!("{to}/{}", name.to_string_lossy()))?;
+        } else {
+            copy(run, &path, &dir.join(name))?;
         }
     }
     Ok(())

@@ -181,6 +181,11 @@ pub(crate) fn test() -> Vec<Step> {
             .inputs(CPP_SOURCES)
             .inputs(&["README.md", "docs"]),
         Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES),
+        Step::new("c++ tests with clang", cpp_tests::run_with_clang)
+            .uses(BUILD)
+            .skip_if(cpp_tests::no_clang)
+            .packages(LIBRARIES)
+            .inputs(CPP_SOURCES),
         Step::in_parts(
             "python tests",
             || python_tests::parts(|file| !file.uses_compiler && file.name != python_tests::CORPUS),

@@ -140,17 +140,28 @@ add_executable(program program.cc)
 target_link_libraries(program PRIVATE anyfn::anyfn)
 add_library(plugin MODULE plugin.cc)
 target_link_libraries(plugin PRIVATE anyfn::headers)
-set_target_properties(program plugin PROPERTIES CXX_STANDARD 17)
+add_library(classic MODULE classic.cc)
+target_link_libraries(classic PRIVATE anyfn::classic)
+set_target_properties(program plugin classic PROPERTIES CXX_STANDARD 17)
 """
 PROGRAM = """
 #include <anyfn/anyfn.hpp>
 int main(int, char** argv) {
-  return anyfn::Module::load(argv[1])["add"](1, 2).cast<int>() == 3 ? 0 : 1;
+  const int sum = anyfn::Module::load(argv[1])["add"](1, 2), product = anyfn::Module::load(argv[2])["mul"](2, 3);
+  return sum == 3 && product == 6 ? 0 : 1;
 }
 """
 PLUGIN = """
 #include <anyfn/export.hpp>
+#if __has_include(<tvm/runtime/packed_func.h>)
+#error "the headers of TVM 0.8 are found without being asked for"
+#endif
 ANYFN_EXPORT_FUNC(add, [](int a, int b) { return a + b; });
+"""
+CLASSIC = """
+#include <tvm/runtime/packed_func.h>
+static int mul(int a, int b) { return a * b; }
+TVM_DLL_EXPORT_TYPED_FUNC(mul, mul);
 """
 
 
@@ -169,7 +180,7 @@ def test_find_package(tmp_path, is_installed):
     cmake = shutil.which("cmake") or shutil.which("cmake", path=ROOT / ".x/venv-peer/bin")
     if cmake is None or shutil.which("g++") is None or shutil.which("make") is None:
         pytest.skip("no cmake, g++ or make")
-    for name, text in [("CMakeLists.txt", CMAKE_LISTS), ("program.cc", PROGRAM), ("plugin.cc", PLUGIN)]:
+    for name, text in [("CMakeLists.txt", CMAKE_LISTS), ("program.cc", PROGRAM), ("plugin.cc", PLUGIN), ("classic.cc", CLASSIC)]:
         (tmp_path / name).write_text(text, encoding="utf-8")
     if is_installed:
         where = f"-DCMAKE_PREFIX_PATH={installation(tmp_path / 'prefix')}"
@@ -180,7 +191,7 @@ def test_find_package(tmp_path, is_installed):
     build = tmp_path / "build"
     subprocess.run([cmake, "-S", tmp_path, "-B", build, "-G", "Unix Makefiles", where], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([cmake, "--build", build], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([build / "program", build / "libplugin.so"], check=True)
+    subprocess.run([build / "program", build / "libplugin.so", build / "libclassic.so"], check=True)
 
 
 def test_pkg_config(tmp_path):
@@ -190,12 +201,17 @@ def test_pkg_config(tmp_path):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(folder / "lib/pkgconfig")}
     done = subprocess.run(["pkg-config", "--cflags", "--libs", "anyfn"], env=environment, check=True, capture_output=True, text=True)
     assert "/include" in done.stdout and "-lanyfn" in done.stdout
+    done = subprocess.run(["pkg-config", "--cflags", "anyfn-classic"], env=environment, check=True, capture_output=True, text=True)
+    folders = [Path(option[2:]) for option in done.stdout.split() if option.startswith("-I")]
+    assert any((folder / "tvm/runtime/packed_func.h").exists() for folder in folders)
+    assert any((folder / "anyfn/classic.h").exists() for folder in folders)
 
 
 def test_the_versions_are_those_of_the_package():
     version = anyfn.__version__
     assert f'PACKAGE_VERSION "{version}"' in (ROOT / "bindings/cpp/cmake/anyfnConfigVersion.cmake").read_text(encoding="utf-8")
-    assert f"Version: {version}\n" in (ROOT / "bindings/cpp/pkgconfig/anyfn.pc").read_text(encoding="utf-8")
+    for name in ("anyfn", "anyfn-classic"):
+        assert f"Version: {version}\n" in (ROOT / f"bindings/cpp/pkgconfig/{name}.pc").read_text(encoding="utf-8")
 
 
 def test_the_options_of_the_compiler_find_the_headers(capsys):

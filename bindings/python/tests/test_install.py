@@ -56,9 +56,10 @@ def test_what_the_wheel_holds(files):
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
     headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "classic_c_api", "object", "signature")}
-    headers |= {f"anyfn/include/anyfn/{path.name}" for path in (ROOT / "bindings/cpp/include/anyfn").glob("*.hpp")}
+    cpp = ROOT / "bindings/cpp/include"
+    headers |= {f"anyfn/include/{path.relative_to(cpp)}" for path in cpp.rglob("*") if path.is_file()}
     headers |= {"anyfn/lib/cmake/anyfn/anyfnConfig.cmake", "anyfn/lib/cmake/anyfn/anyfnConfigVersion.cmake"}
-    headers |= {"anyfn/lib/pkgconfig/anyfn.pc"}
+    headers |= {"anyfn/lib/pkgconfig/anyfn.pc", "anyfn/lib/pkgconfig/anyfn-classic.pc"}
     templates = {name for name in files if name.startswith("anyfn/templates/")}
     assert templates >= {"anyfn/templates/README.md.in", "anyfn/templates/c/.gitignore.in", "anyfn/templates/rust/src/lib.rs.in"}
     # `./x dist` adds it, if there is a C++ compiler.

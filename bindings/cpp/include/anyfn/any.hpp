@@ -159,7 +159,7 @@ inline TVMFFIObject* new_text(std::string_view text, int32_t type_index) {
   object->flags = 0;
   object->deleter = drop_text;
   *static_cast<TVMFFIByteArray*>(anyfn_object_cell(object)) = bytes_of(std::string_view(data, text.size()));
-  std::memcpy(data, text.data(), text.size());
+  if (!text.empty()) std::memcpy(data, text.data(), text.size());
   data[text.size()] = 0;
   return object;
 }

@@ -39,7 +39,7 @@ namespace anyfn {
 inline namespace v0 {
 
 /** An error object, as an exception. Copies refer to the same object. */
-class ANYFN_VISIBLE Error : public std::exception {
+class ANYFN_VISIBLE Error : public std::runtime_error {
  public:
   /** Creates an error. Its traceback begins with the line of the caller. */
   Error(std::string_view kind, std::string_view message, const char* file = __builtin_FILE(), int line = __builtin_LINE(),
@@ -51,8 +51,8 @@ class ANYFN_VISIBLE Error : public std::exception {
         int line = __builtin_LINE(), const char* function = __builtin_FUNCTION())
       : Error(cause.object_, kind, message, file, line, function) {}
 
-  Error(const Error& other) noexcept : std::exception(other), object_(other.object_) { anyfn_retain_object(object_); }
-  Error(Error&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Error(const Error& other) noexcept : std::runtime_error(other), object_(other.object_) { anyfn_retain_object(object_); }
+  Error(Error&& other) noexcept : std::runtime_error(other), object_(std::exchange(other.object_, nullptr)) {}
   Error& operator=(Error other) noexcept {
     std::swap(object_, other.object_);
     text_.clear();
@@ -113,10 +113,11 @@ class ANYFN_VISIBLE Error : public std::exception {
   TVMFFIObjectHandle handle() const noexcept { return object_; }
 
  private:
-  explicit Error(TVMFFIObjectHandle object) noexcept : object_(object) {}
+  explicit Error(TVMFFIObjectHandle object) noexcept : std::runtime_error(""), object_(object) {}
 
   ANYFN_COLD Error(TVMFFIObjectHandle cause, std::string_view kind, std::string_view message, const char* file, int line,
-        const char* function) {
+        const char* function)
+      : std::runtime_error("") {
     const TVMFFIByteArray bytes[2] = {v0::detail::bytes_of(kind), v0::detail::bytes_of(message)};
     const TVMFFIByteArray* trace = TVMFFIBacktrace(file, line, function, 0);
     if (TVMFFIErrorCreateWithCauseAndExtraContext(&bytes[0], &bytes[1], trace, cause, nullptr, &object_) != 0) {

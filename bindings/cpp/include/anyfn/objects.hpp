@@ -176,7 +176,7 @@ T* construct(void* memory, A&&... args) {
 template <class T>
 struct ANYFN_LOCAL ObjectCode {
   static T* from(void* handle) { return static_cast<T*>(reinterpret_cast<Object*>(handle)); }
-  static void destroy(void* handle) { from(handle)->~T(); }
+  static void destroy(void* handle) { from(handle)->T::~T(); }
   /** Bytes before the header: a class with virtual functions has the address of its table there. */
   static std::ptrdiff_t offset() {
     T* object = reinterpret_cast<T*>(uintptr_t{4096});
@@ -373,13 +373,28 @@ class Ref : public ObjectRef {
   T& operator*() const noexcept { return *get(); }
 };
 
-/** Makes an object with the arguments of its constructor. */
+namespace detail {
+
+/** True for classes of objects of <anyfn/classic.h>. */
+template <class T, class = void>
+inline constexpr bool has_other_spelling_v = false;
+template <class T>
+inline constexpr bool has_other_spelling_v<T, std::void_t<typename T::AnyfnOtherSpelling>> = true;
+
+/** Makes an object of a class with a type index. */
 template <class T, class... A>
-Ref<T> make_object(A&&... args) {
-  const int32_t index = type_index_of<T>();
-  T* object = detail::construct<T>(detail::allocate(sizeof(T), alignof(T)), std::forward<A>(args)...);
-  static_cast<Object*>(object)->reset(detail::ObjectCode<T>::drop, index);
+Ref<T> make_object_of(int32_t index, A&&... args) {
+  T* object = construct<T>(allocate(sizeof(T), alignof(T)), std::forward<A>(args)...);
+  static_cast<Object*>(object)->reset(ObjectCode<T>::drop, index);
   return ObjectRef::from_owned<Ref<T>>(object->handle());
+}
+
+}  // namespace detail
+
+/** Makes an object with the arguments of its constructor. Other headers have their own for their classes. */
+template <class T, class... A, std::enable_if_t<!detail::has_other_spelling_v<T>, int> = 0>
+Ref<T> make_object(A&&... args) {
+  return detail::make_object_of<T>(type_index_of<T>(), std::forward<A>(args)...);
 }
 
 /** Makes another reference to an object that make_object() made, such as `this`. */

@@ -131,13 +131,13 @@ template <class T>
 struct ANYFN_LOCAL ClassCodeOf {
   static int create(TVMFFIObjectHandle* out) {
     return guarded([&] {
-      *out = make_object<T>().release();
+      *out = make_object_of<T>(type_index_of<T>()).release();
       return 0;
     });
   }
   static int copy(TVMFFIObjectHandle from, TVMFFIObjectHandle* out) {
     return guarded([&] {
-      *out = make_object<T>(*static_cast<const T*>(ObjectCode<T>::from(from))).release();
+      *out = make_object_of<T>(type_index_of<T>(), *static_cast<const T*>(ObjectCode<T>::from(from))).release();
       return 0;
     });
   }

@@ -1,0 +1,1 @@
+#include <anyfn/c_api.h>
