@@ -41,7 +41,9 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         run.cmd(Cmd::new(program))?;
     }
     forwarding_headers(run, &dir)?;
-    ["README.md", "docs/cpp.md", "docs/start/cpp.md"].into_iter().try_for_each(|page| samples(run, &dir, page))
+    ["README.md", "docs/cpp.md", "docs/start/cpp.md", "docs/coming-from-tvm-cpp.md"]
+        .into_iter()
+        .try_for_each(|page| samples(run, &dir, page))
 }
 
 /// Compiles a program that includes all headers under the names of TVM 0.8. Each is one line that includes a header of

@@ -11,6 +11,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = Path(os.environ.get("ANYFN_ROOT", HERE.parents[2]))
+PAGE = ROOT / "docs/coming-from-tvm-cpp.md"
 
 
 def compile_library(source, target):
@@ -62,3 +63,23 @@ def test_functions(plugin):
         plugin.half(-1)
     module = anyfn.get_global_func("classicplugin.EchoModule")()
     assert module["echo"]("x") == "x" and module.kind == "classicplugin_echo"
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    text = PAGE.read_text(encoding="utf-8")
+    source = tmp_path / "shop.cc"
+    source.write_text(text.split("```cpp\n")[1].split("```")[0], encoding="utf-8")
+    anyfn.load_module(compile_library(source, tmp_path / "libshop.so"))
+    lines = text.split("```text\n")[1].split("```")[0].splitlines()
+    names = {"anyfn": anyfn, "np": np}
+    results = 0
+    for line in lines:
+        code, _, expected = line.partition("  # ") if "  # " in line else line.partition(" # ")
+        if expected:
+            assert eval(code, names) == float(expected)
+            results += 1
+        else:
+            exec(code, names)
+    assert results == 2
+    with pytest.raises(ValueError, match="expected a positive amount, got -1"):
+        anyfn.get_global_func("shop.deposit")(names["account"], -1)
