@@ -6,6 +6,7 @@
 #include <tvm/runtime/container/map.h>
 #include <tvm/runtime/container/optional.h>
 #include <tvm/runtime/data_type.h>
+#include <tvm/runtime/device_api.h>
 #include <tvm/runtime/logging.h>
 #include <tvm/runtime/memory.h>
 #include <tvm/runtime/module.h>
@@ -374,6 +375,17 @@ static void tensors() {
   DLTensor* borrowed = const_cast<DLTensor*>(b.operator->());
   const PackedFunc first([](DLTensor* x) { return static_cast<double>(static_cast<float*>(x->data)[0]); });
   CHECK(first(borrowed).operator double() == 1 && first(a).operator double() == 1);
+  void* memory = tvm::runtime::DeviceAPI::Get(cpu)->AllocDataSpace(cpu, 100, 64, a->dtype);
+  tvm::runtime::DeviceAPI::Get(cpu)->FreeDataSpace(cpu, memory);
+  memory = tvm::runtime::DeviceAPI::Get(cpu)->AllocWorkspace(cpu, 100);
+  std::memset(memory, 1, 100);
+  tvm::runtime::DeviceAPI::Get(cpu)->FreeWorkspace(cpu, memory);
+  tvm::runtime::DeviceAPI::Get(cpu)->StreamSync(cpu, nullptr);
+  TVMRetValue exists;
+  tvm::runtime::DeviceAPI::Get(cpu)->GetAttr(cpu, tvm::runtime::kExist, &exists);
+  CHECK_EQ(exists.operator int(), 1);
+  const tvm::Device nowhere{kDLExtDev, 9};
+  expect_error("RuntimeError: device ext_dev:9", [&] { tvm::runtime::DeviceAPI::Get(nowhere)->StreamSync(nowhere, nullptr); });
   expect_error("float32[2, 3] has 24 bytes but got 4", [&] { a.CopyFromBytes(source, 4); });
   expect_error("the tensor is null", [] { (void)NDArray()->ndim; });
 }
@@ -435,6 +447,8 @@ static void modules() {
                [] { anyfn::get_global_func("ffi.Module.load_from_bytes.demo_counter")(anyfn::Bytes("x", 1)); });
   expect_error("demo_plain", [] { anyfn::get_global_func("ffi.ModuleSaveToBytes")(Module(make_object<PlainModuleNode>())); });
 
+  const Module system = (*Registry::Get("runtime.SystemLib"))();
+  CHECK(system.defined() && system.GetFunction("no_such_function") == nullptr);
   const Module library = Module::LoadFromFile(std::getenv("ANYFN_TESTING_LIB"));
   CHECK_EQ(library.GetFunction("add_one")(2).operator int(), 3);
   library.Import(counter);

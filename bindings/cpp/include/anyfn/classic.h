@@ -51,6 +51,7 @@
 #define ANYFN_CLASSIC_H_
 
 #include <anyfn/classic_container.hpp>
+#include <anyfn/classic_device.hpp>
 #include <anyfn/classic_function.hpp>
 #include <anyfn/classic_module.hpp>
 #include <anyfn/classic_object.hpp>

@@ -444,7 +444,10 @@ class Registry {
   static bool Remove(const std::string& name) { return ::anyfn::remove_global_func(name.c_str()); }
   /** Returns a function, or NULL if it does not exist. The pointer remains valid. */
   static const PackedFunc* Get(const std::string& name) {
-    const ::anyfn::PackedFunc found = ::anyfn::find_global_func(name.c_str());
+    ::anyfn::PackedFunc found = ::anyfn::find_global_func(name.c_str());
+    /* Functions of the runtime have other names than in TVM 0.8. */
+    if (!found.defined() && name == "runtime.SystemLib") found = ::anyfn::find_global_func("ffi.SystemLib");
+    if (!found.defined() && name == "runtime.ModuleLoadFromFile") found = ::anyfn::find_global_func("ffi.ModuleLoadFromFile");
     if (!found.defined()) return nullptr;
     State& all = state();
     const std::lock_guard<std::mutex> lock(all.mutex);

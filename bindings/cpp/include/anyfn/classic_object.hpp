@@ -244,6 +244,20 @@ class ObjectHeader : public ::anyfn::Object {
 
 }  // namespace detail
 
+/** Type indices of the runtime's own types. The others are allotted at run time. */
+struct TypeIndex {
+  enum {
+    kRoot = kTVMFFIObject,
+    kRuntimeModule = kTVMFFIModule,
+    kRuntimeNDArray = kTVMFFITensor,
+    kRuntimeString = kTVMFFIStr,
+    kRuntimeArray = kTVMFFIArray,
+    kRuntimeMap = kTVMFFIMap,
+    kRuntimeShapeTuple = kTVMFFIShape,
+    kDynamic = kTVMFFIDynObjectBegin
+  };
+};
+
 /**
  * Base class of objects. The class of a program declares itself with TVM_DECLARE_FINAL_OBJECT_INFO or
  * TVM_DECLARE_BASE_OBJECT_INFO, and is made by make_object().

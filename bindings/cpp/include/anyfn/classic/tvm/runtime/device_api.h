@@ -1,0 +1,1 @@
+#include <anyfn/classic.h>
