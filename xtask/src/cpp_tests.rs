@@ -148,6 +148,41 @@ fn run_with(run: &Run, compiler: &str, standards: &[(&str, &str)]) -> Result<()>
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
+/// Builds the host and the plugin in `bindings/cpp/tests/mixed` without optimization and with all of it, with GCC and, if
+/// there is one, with Clang, and runs each host with the plugins that were built otherwise.
+pub(crate) fn mixed(run: &Run) -> Result<()> {
+    let (folder, dir) = (paths::root().join(TESTS).join("mixed"), scratch("cpp-mixed")?);
+    let gcc = c_tests::cxx();
+    let compilers = [Some(gcc.as_str()), which(CLANG).map(|_| CLANG)];
+    let (mut hosts, mut plugins) = (Vec::new(), Vec::new());
+    for (i, compiler) in compilers.into_iter().flatten().enumerate() {
+        for (level, options) in [("0", "-std=c++17 -O0"), ("3", optimized(compiler, &dir))] {
+            let build = |source: &str, target: &str, more: &str| {
+                let (file, out) = (folder.join(source), dir.join(format!("{i}-{level}-{target}")));
+                compile_with(run, compiler, &file, &out, &format!("{options} {more}"))
+            };
+            hosts.push((i, level, build("host.cc", "host", "")?));
+            plugins.push((i, level, build("plugin.cc", "plugin.so", "-fPIC -shared")?));
+        }
+    }
+    for (host_compiler, host_level, host) in &hosts {
+        for (compiler, level, plugin) in &plugins {
+            if (host_compiler, host_level) != (compiler, level) {
+                run.cmd(c_tests::in_test_environment(Cmd::new(host)).arg(plugin))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the options for all optimization, with that of the linker if the compiler can link so.
+fn optimized(compiler: &str, dir: &Path) -> &'static str {
+    let (file, options) = (dir.join("probe.cc"), "-std=c++20 -O3 -flto");
+    let probe = || Cmd::new(compiler).words(options).arg(&file).arg("-o").arg(dir.join("probe")).output();
+    let can_link = fs::write(&file, "int main() { return 0; }").is_ok() && probe().is_ok();
+    if can_link { options } else { "-std=c++20 -O3" }
+}
+
 /// Compiles and runs the conformance corpus as a C++ program, with sanitizers if the compiler has them.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
     let program = scratch("conformance")?.join("conformance-cpp");

@@ -181,6 +181,10 @@ pub(crate) fn test() -> Vec<Step> {
             .inputs(CPP_SOURCES)
             .inputs(&["README.md", "docs"]),
         Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES),
+        Step::new("c++ plugins of other compilers", cpp_tests::mixed)
+            .uses(BUILD)
+            .packages(LIBRARIES)
+            .inputs(CPP_SOURCES),
         Step::new("c++ tests with clang", cpp_tests::run_with_clang)
             .uses(BUILD)
             .skip_if(cpp_tests::no_clang)
