@@ -49,6 +49,13 @@ def test_objects(plugin):
     with pytest.raises(AttributeError, match="weight"):
         tree.weight = 2
 
+    # Objects have a table of virtual functions, which those of a Python class would not have.
+    with pytest.raises(TypeError, match="cannot derive from 'classicplugin.Leaf', which is final"):
+
+        @anyfn.object("classicplugin.Python")
+        class Python(plugin.Leaf):
+            more: int = 1
+
 
 def test_functions(plugin):
     apply = anyfn.get_global_func("classicplugin.apply")

@@ -76,6 +76,8 @@ def test_a_python_class_derives_from_a_cpp_type(module):
 
     child = Child("x", extra=8)
     assert child.deposit(4) == 4 and child.extra == 8
+    # Strings of C++ refer to themselves: the content of the parent is moved by its own code.
+    assert [Child("x" * n).owner for n in (0, 15, 16, 100)] == ["x" * n for n in (0, 15, 16, 100)]
     assert anyfn.get_global_func("cppf.total")(child) == 4
 
     @anyfn.object("cppf.Named")

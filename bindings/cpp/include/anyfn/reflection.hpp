@@ -120,11 +120,43 @@ inline int32_t static_index(const TypeDesc& type) {
   }
 }
 
+/** Options of fields. */
+class FieldOptions {
+ protected:
+  static void apply(FieldDef& field, const char* doc) { field.doc = doc; }
+  static void apply(FieldDef& field, FieldFlag flag) { field.flags |= flag.flag; }
+  static void apply(FieldDef&, WithDefault) {}
+  ANYFN_COLD static void apply(FieldDef& field, const DefaultValue& value) {
+    field.flags |= kTVMFFIFieldFlagBitMaskHasDefault;
+    field.value = value.value;
+  }
+  ANYFN_COLD static void apply(FieldDef& field, const DefaultFactory& factory) {
+    field.flags |= kTVMFFIFieldFlagBitMaskHasDefault | kTVMFFIFieldFlagBitMaskDefaultFromFactory;
+    field.value = factory.make;
+  }
+};
+
+/** Registers a method of a type. */
+ANYFN_COLD inline void register_method(int32_t type_index, const MethodDef& method) {
+  TVMFFIMethodInfo info;
+  Text metadata;
+  append_signature(*reinterpret_cast<const FunctionObject*>(method.function.handle())->info, metadata);
+  std::memset(static_cast<void*>(&info), 0, sizeof(info));
+  info.name = anyfn_byte_array(method.name);
+  info.doc = anyfn_byte_array(method.doc);
+  info.metadata = bytes_of(metadata.text());
+  info.flags = method.flags;
+  info.method = anyfn_object(method.function.handle());
+  check(TVMFFITypeRegisterMethod(type_index, &info));
+}
+
 /** Code of a class: how its objects are made and copied. */
 struct ClassCode {
   int (*create)(TVMFFIObjectHandle* out);
   int (*copy)(TVMFFIObjectHandle from, TVMFFIObjectHandle* out);
   int32_t (*type_index)();
+  /** Moves the content of an object to memory that begins with a header already. */
+  void (*move)(TVMFFIObjectHandle from, TVMFFIObjectHandle to);
 };
 
 template <class T>
@@ -141,23 +173,42 @@ struct ANYFN_LOCAL ClassCodeOf {
       return 0;
     });
   }
+  /* Strings of C++ and others refer to themselves, so their bytes cannot be copied. */
+  static void move(TVMFFIObjectHandle from, TVMFFIObjectHandle to) noexcept {
+    const TVMFFIObject before = *static_cast<TVMFFIObject*>(from), after = *static_cast<TVMFFIObject*>(to);
+    T* object = ObjectCode<T>::from(from);
+    ::new (to) T(std::move(*object));
+    object->T::~T();
+    *static_cast<TVMFFIObject*>(from) = before;
+    *static_cast<TVMFFIObject*>(to) = after;
+  }
   static constexpr ClassCode make() {
-    ClassCode out = {nullptr, nullptr, type_index_of<T>};
+    ClassCode out = {nullptr, nullptr, type_index_of<T>, nullptr};
     if constexpr (std::is_default_constructible_v<T>) out.create = create;
     if constexpr (std::is_copy_constructible_v<T>) out.copy = copy;
+    if constexpr (std::is_move_constructible_v<T> && !std::is_polymorphic_v<T>) out.move = move;
     return out;
   }
   static constexpr ClassCode code = make();
 };
 
 /** Definition of a type, without the C++ type. */
-class TypeDef {
+class TypeDef : protected FieldOptions {
  public:
   /** `code` makes and copies objects; its members are NULL if the class cannot be made or copied so. */
   ANYFN_COLD TypeDef(const ClassCode& code, const char* key, const char* doc, int64_t size)
       : creator_(code.create), index_(code.type_index()), size_(size), has_new_(code.create != nullptr), key_(key), doc_(doc) {
     if (code.create != nullptr) add_code("__ffi_new__", call_create, code);
     if (code.copy != nullptr) add_code("__ffi_shallow_copy__", call_copy, code);
+    /* Objects of a type that another language derives from this one contain its content, moved there. They have no table
+       of virtual functions. */
+    if (code.move != nullptr) {
+      void* address = nullptr;
+      std::memcpy(&address, &code.move, sizeof(address));
+      attributes_.emplace_back("__anyfn_move__", Any(address));
+    } else {
+      attributes_.emplace_back("__ffi_type_final__", Any(true));
+    }
   }
   TypeDef(const TypeDef&) = delete;
   TypeDef& operator=(const TypeDef&) = delete;
@@ -184,7 +235,7 @@ class TypeDef {
       throw_error(Error("RuntimeError", message));
     }
     for (FieldDef& field : fields_) define_field(field);
-    for (const MethodDef& method : methods_) define_method(method);
+    for (const MethodDef& method : methods_) register_method(index_, method);
     for (const auto& attribute : attributes_) {
       const TVMFFIByteArray name = anyfn_byte_array(attribute.first);
       check(TVMFFITypeRegisterAttr(index_, &name, &attribute.second.raw()));
@@ -195,18 +246,6 @@ class TypeDef {
 
  protected:
   ~TypeDef() = default;
-
-  static void apply(FieldDef& field, const char* doc) { field.doc = doc; }
-  static void apply(FieldDef& field, FieldFlag flag) { field.flags |= flag.flag; }
-  static void apply(FieldDef&, WithDefault) {}
-  ANYFN_COLD static void apply(FieldDef& field, const DefaultValue& value) {
-    field.flags |= kTVMFFIFieldFlagBitMaskHasDefault;
-    field.value = value.value;
-  }
-  ANYFN_COLD static void apply(FieldDef& field, const DefaultFactory& factory) {
-    field.flags |= kTVMFFIFieldFlagBitMaskHasDefault | kTVMFFIFieldFlagBitMaskDefaultFromFactory;
-    field.value = factory.make;
-  }
 
   ANYFN_COLD void add_attribute(const char* name, const PackedFunc& function) {
     attributes_.emplace_back(name, Any(function));
@@ -295,19 +334,6 @@ class TypeDef {
     info.default_value_or_factory = field.value.raw();
     info.field_static_type_index = static_index(field.type);
     check(TVMFFITypeRegisterField(index_, &info));
-  }
-
-  ANYFN_COLD void define_method(const MethodDef& method) const {
-    TVMFFIMethodInfo info;
-    Text metadata;
-    append_signature(*reinterpret_cast<const FunctionObject*>(method.function.handle())->info, metadata);
-    std::memset(static_cast<void*>(&info), 0, sizeof(info));
-    info.name = anyfn_byte_array(method.name);
-    info.doc = anyfn_byte_array(method.doc);
-    info.metadata = bytes_of(metadata.text());
-    info.flags = method.flags;
-    info.method = anyfn_object(method.function.handle());
-    check(TVMFFITypeRegisterMethod(index_, &info));
   }
 };
 

@@ -22,7 +22,7 @@ use anyfn::record::{FieldKind, MAKER_ATTRIBUTE, Maker, SLOTS_ATTRIBUTE, Slot, sc
 use anyfn::shared::SharedType;
 use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 
-use super::{Field, HEADER, Layout, NATIVE_ALIGN};
+use super::{Field, HEADER, Layout, Mover, NATIVE_ALIGN};
 use crate::attributes;
 use crate::construct::register_init;
 use crate::sys::Mutex;
@@ -98,6 +98,10 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         Some(above) => above.native,
         None => native_parent(key, parent)?,
     };
+    let mover = match native {
+        Some((native, _)) => mover(native)?,
+        None => None,
+    };
     // A field may have the type that is being defined, whose index is not known yet.
     let find = |own: i32| move |name: &str| if name == key { Some(own) } else { anyfn::type_index_of(name) };
     let told = fields.iter().map(|field| told(key, &field, &find(kTVMFFIObject)));
@@ -131,7 +135,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     // SAFETY: keys are never freed.
     let key = unsafe { type_table::info_or_error(index)?.type_key.as_slice() };
     let key = core::str::from_utf8(key).unwrap_or("");
-    let layout = Layout { type_index: index, parent, key, native, fields: all, inherited, structural };
+    let layout = Layout { type_index: index, parent, key, native, mover, fields: all, inherited, structural };
     if let Some(known) = defined.get(&index) {
         if known.fields != layout.fields || known.structural != structural {
             return Err(changed(known, &layout));
@@ -210,6 +214,14 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
             "type '{key}' cannot derive from '{name}': that type has registered no object size or no creator"
         ),
     }
+}
+
+/// Returns the function that moves the content of objects of a native type, if there is one.
+fn mover(native: i32) -> Result<Option<Mover>> {
+    let Some(value) = super::attribute(native, super::MOVE_ATTRIBUTE) else { return Ok(None) };
+    let address = value.get::<OpaquePtr>()?.as_ptr();
+    // SAFETY: whoever registers the attribute passes the address of such a function, which is never unloaded.
+    Ok((!address.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, Mover>(address) }))
 }
 
 /// Returns true if a field of the type or of its ancestors needs a larger alignment than `NATIVE_ALIGN`.

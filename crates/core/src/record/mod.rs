@@ -7,7 +7,8 @@
 //! An object whose type has a native ancestor is created from an object of that ancestor. The content of the native
 //! object is moved into the new object. What remains of the native object, the *shell*, is kept. When the new object is
 //! destroyed, the content is moved back, and the deleter of the shell releases it. So compiled code finds its fields at
-//! the offsets that it expects and need not cooperate.
+//! the offsets that it expects and need not cooperate. If its content cannot be copied byte by byte, because it refers to
+//! itself as strings of C++ do, the native type states the function that moves it: the attribute [`MOVE_ATTRIBUTE`].
 
 mod define;
 
@@ -41,6 +42,8 @@ struct Layout {
     /// Type index of the nearest ancestor type that compiled code has defined, and the size of its objects.
     /// `None` if the only such ancestor is `ffi.Object`, which has no content.
     native: Option<(i32, usize)>,
+    /// Moves the content of that ancestor. `None` if its bytes can be copied.
+    mover: Option<Mover>,
     /// Fields of the type that are stored in slots. Those of the parent type come first.
     fields: Vec<Field>,
     /// Number of elements at the start of `fields` that are inherited from the parent type.
@@ -59,6 +62,13 @@ struct Field {
     /// Field flags (`kTVMFFIFieldFlagBit*`), except those that describe the default.
     flags: i64,
 }
+
+/// Attribute of a native type: the address of its [`Mover`].
+const MOVE_ATTRIBUTE: &[u8] = b"__anyfn_move__";
+
+/// Function that moves the content of the object `from` to the object `to`, which has no content yet. Both headers stay as
+/// they are.
+type Mover = unsafe extern "C" fn(from: *mut c_void, to: *mut c_void);
 
 const HEADER: usize = size_of::<TVMFFIObject>();
 /// Alignment of a header in bytes. It leaves enough room before the header for the address of the
@@ -128,7 +138,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
     if let (Some((_, size)), Some(shell)) = (layout.native, shell) {
         let shell = shell.into_handle();
         // SAFETY: the shell is a new object of that type, so it has this many bytes, and nothing else uses them.
-        unsafe { move_content(shell.cast(), object, size) };
+        unsafe { move_content(layout, shell.cast(), object, size) };
         // SAFETY: an object with a native ancestor has this location.
         unsafe { shell_place(object).write(shell) };
     }
@@ -148,8 +158,13 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
 /// Moves the content of the object `from` to the object `to`. The content is the memory after the header.
 ///
 /// # Safety
-/// Both objects must have a size of `size` bytes, including the header, and nothing else may use their content.
-unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usize) {
+/// Both objects must have a size of `size` bytes, including the header, and nothing else may use their content, which must
+/// be that of the native ancestor of `layout`.
+unsafe fn move_content(layout: &Layout, from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usize) {
+    if let Some(mover) = layout.mover {
+        // SAFETY: the caller guarantees the objects, whose content is that of the native type that states the function.
+        return unsafe { mover(from.cast(), to.cast()) };
+    }
     // SAFETY: the content begins after the header.
     let from: *const u8 = unsafe { from.add(1) }.cast();
     // SAFETY: the content begins after the header.
@@ -254,7 +269,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
                 // SAFETY: an object with a native ancestor has this location.
                 let shell = unsafe { *shell_place(header) };
                 // SAFETY: the bytes came from the shell.
-                unsafe { move_content(header, shell.cast(), size) };
+                unsafe { move_content(layout, header, shell.cast(), size) };
                 // SAFETY: the object owned the shell, whose content has been moved back.
                 drop(unsafe { ObjectRef::from_owned_or_null(shell) });
             }
