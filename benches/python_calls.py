@@ -98,6 +98,7 @@ def runtime(m, folder, ours):
         map_str=lambda: convert({f"key {i}": i for i in array}),
         dictionary=lambda: m.Dict({i: i for i in array}),
         from_dlpack=lambda: m.from_dlpack,
+        jax_time=lambda: jax_time(m.__name__, "const" if ours else "from_dlpack"),
         load_time=lambda: load_time(m.__name__, folder),
     )
     for name in "ta tb tc".split():
@@ -434,6 +435,24 @@ def load_time(module, folder):
         return float(subprocess.check_output(command, stderr=subprocess.PIPE))
 
     return measured
+
+
+JAX = """
+import os, sys, timeit
+import numpy
+# JAX is installed only beside the peer.
+sys.path.extend(filter(None, [os.environ.get("BENCH_JAX")]))
+import jax
+module, name = sys.argv[1:]
+convert, array = getattr(__import__(module), name), jax.numpy.zeros(4, numpy.float32)
+print(min(timeit.repeat("convert(array)", repeat=20, number=1000, globals=globals())) * 1e6)
+"""
+
+
+def jax_time(module, name):
+    """Returns a function that measures making a tensor from an array of JAX, in a fresh process: JAX starts threads."""
+    command = [sys.executable, "-c", JAX, module, name]
+    return lambda: float(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
 
 
 def measure(row, names):

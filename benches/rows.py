@@ -257,6 +257,7 @@ SECTIONS = {
         Row("dict_get", "dictionary[50]"),
         Row("dict_set", "dictionary[50] = 1"),
         Row("tensor_from_numpy", "from_dlpack(a)"),
+        Row("tensor_from_jax", "=jax_time()", limit_ns=3e3),
         Row("numpy_from_tensor", "numpy_from_dlpack(ta)"),
         # As the documentation of each package says: `tensor.numpy()`, and `numpy.from_dlpack(tensor)`.
         Row("tensor_to_numpy", "to_numpy(ta)", 0.5),

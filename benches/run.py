@@ -63,7 +63,7 @@ class Bench:
         self.commands[RUST]["anyfn"] = [options.native]
         # An installer compiles the package, too; the packages of the other contenders are installed.
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
-        self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
+        self.add_python("anyfn", options.python, PYTHONPATH=str(options.package), **self.packages_beside_peer())
         self.attempt("peer", options.peer_python, self.build_peer)
         self.add_kernels("anyfn", options.python)
         self.commands[COPIES]["anyfn"] = [options.python, ROOT / "benches/tensors.py", *options.only]
@@ -72,6 +72,13 @@ class Bench:
         self.attempt("compiled code", options.tvm_python, self.build_compiled)
         for who in ("nanobind", "pyo3"):
             self.attempt(who, options.bench_python, getattr(extensions, who), self.add_python)
+
+    def packages_beside_peer(self):
+        """Returns the environment variable with the folder of packages that are installed only beside the peer, such as JAX."""
+        try:
+            return {"BENCH_JAX": extensions.ask(self.options.peer_python, "sysconfig.get_path('purelib')", "sysconfig")}
+        except (extensions.Unavailable, TypeError):
+            return {}
 
     def build_peer(self, python, work):
         library = extensions.peer(python, work)

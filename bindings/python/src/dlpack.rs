@@ -23,11 +23,12 @@ use anyfn::{DType, ObjectRef, Tensor, TensorView};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
+use crate::export::export;
 use crate::kept::{self, Lender};
 use crate::lift::lift_object;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
 use crate::scratch::Scratch;
-use crate::{error, ndarray, tensor};
+use crate::{buffer, error, ndarray, tensor};
 
 /// Names of one kind of DLPack capsule: `fresh` while the capsule holds a tensor, and `used` once the tensor has been
 /// taken.
@@ -194,6 +195,12 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
         py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
         return keep(managed, producer, at).map(Some);
     }
+    if is_immutable
+        && at.is_only_read()
+        && let Some(tensor) = from_buffer(producer, at)?
+    {
+        return Ok(Some(tensor));
+    }
     if producer.class().attr_opt(names::DLPACK.get())?.is_none() {
         return Ok(None);
     }
@@ -214,8 +221,50 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
 /// rely on values that do not change.
 const IMMUTABLE: [&str; 3] = ["jax", "jaxlib", "tensorflow"];
 
+/// Classes of immutable arrays that arguments had so far. They are kept alive for the lifetime of the process. Read and
+/// written under the GIL.
+static IMMUTABLE_CLASSES: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
+
+/// Returns true if an earlier argument of this class was an immutable array.
+#[inline]
+pub(crate) fn is_known_immutable(class: *mut ffi::PyTypeObject) -> bool {
+    IMMUTABLE_CLASSES.iter().any(|known| ptr::eq(known.load(Ordering::Relaxed), class))
+}
+
 /// Returns true if an array belongs to a package whose arrays are immutable.
 fn is_immutable(array: Obj<'_>) -> Res<bool> {
+    if is_known_immutable(array.type_ptr()) {
+        return Ok(true);
+    }
+    let is_immutable = is_of_immutable_package(array)?;
+    if is_immutable
+        && let Some(free) = IMMUTABLE_CLASSES.iter().find(|known| known.load(Ordering::Relaxed).is_null())
+    {
+        free.store(array.class().to_own().into_ptr().cast(), Ordering::Relaxed);
+    }
+    Ok(is_immutable)
+}
+
+/// Makes a tensor from the buffer that an immutable array exports. This takes a fifth of the time that JAX needs for a DLPack
+/// capsule. Returns `None` for an array that exports no read-only buffer: an array on another device, an array of a data type
+/// that the buffer protocol lacks, such as bfloat16, or an array without dimensions.
+fn from_buffer(array: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
+    match export(array) {
+        Ok(Some(export)) if export.0.readonly != 0 => buffer::tensor(array, export, at).map(Some),
+        Ok(Some(export)) => {
+            export.release();
+            Ok(None)
+        }
+        Ok(None) => Ok(None),
+        Err(Raised) if py::error_is(py::exceptions::buffer_error()) => {
+            py::clear_error();
+            Ok(None)
+        }
+        Err(Raised) => Err(Raised),
+    }
+}
+
+fn is_of_immutable_package(array: Obj<'_>) -> Res<bool> {
     let Some(module) = array.class().attr_opt(names::MODULE.get())? else { return Ok(false) };
     let Ok(module) = module.obj().to_text() else {
         py::clear_error();

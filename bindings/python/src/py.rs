@@ -6,6 +6,7 @@
 //!
 //! CPython functions that are missing from the stable ABI, or that joined it after 3.9, are declared in [`raw`].
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_long};
 use std::marker::PhantomData;
@@ -233,7 +234,7 @@ impl<'a> Obj<'a> {
 
     /// Copies the content of a Python string to a Rust string.
     pub(crate) fn to_text(self) -> Res<String> {
-        self.str_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        self.str_bytes().map(|bytes| text_of(bytes).into_owned())
     }
 
     /// Returns the result of `str(object)`, or raises the exception that this call has raised.
@@ -488,6 +489,7 @@ pub(crate) mod exceptions {
         overflow_error = PyExc_OverflowError;
         recursion_error = PyExc_RecursionError;
         runtime_error = PyExc_RuntimeError;
+        buffer_error = PyExc_BufferError;
         system_error = PyExc_SystemError;
         type_error = PyExc_TypeError;
         value_error = PyExc_ValueError;
@@ -712,6 +714,11 @@ fn not_text<T>(object: Obj<'_>) -> Res<T> {
         );
     }
     raise(exceptions::type_error(), &format!("expected a str but got {}", object.class_name()))
+}
+
+/// Returns UTF-8 from CPython as a string. This is several times as fast as `String::from_utf8_lossy`.
+pub(crate) fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// Returns the result of `hash(object)`, or raises the exception that this call has raised.

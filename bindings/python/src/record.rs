@@ -248,7 +248,7 @@ pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
         let value = lift::lift_owned(value)?;
         // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let shown = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
-        text.push_str(&String::from_utf8_lossy(shown.obj().str_bytes()?));
+        text.push_str(&py::text_of(shown.obj().str_bytes()?));
     }
     text.push(')');
     py::string(text.as_bytes())

@@ -134,3 +134,61 @@ def test_arrays_are_known_by_the_package_of_their_class():
     assert array.tolist() == [0, 0, 0, 0]
     assert anyfn.testing.tensor_sum(Immutable(array)) == 0.0
     assert anyfn.const(Immutable(array)).read_only
+
+
+def test_arrays_of_jax_are_passed_without_a_capsule(monkeypatch):
+    """Checks that an array in main memory is passed as the buffer that it exports, which costs less than `__dlpack__`."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.arange(12, dtype=np.float32).reshape(3, 4)
+    assert anyfn.testing.tensor_sum(x) == 66.0
+
+    def refuse(*_, **__):
+        raise AssertionError("a capsule is made")
+
+    for name in ("__dlpack__", "__dlpack_device__"):
+        monkeypatch.setattr(type(x), name, refuse)
+    assert anyfn.testing.tensor_sum(x) == 66.0
+    kept = anyfn.const(x)
+    assert kept.read_only and kept.shape == (3, 4) and kept.numpy().ctypes.data == x.unsafe_buffer_pointer()
+    with pytest.raises(ValueError, match="argument 'y' .* the array is read-only"):
+        anyfn.testing.saxpy(2.0, np.ones((3, 4), np.float32), x)
+    # The tensor keeps the memory alive.
+    del x
+    assert kept.tolist()[2] == [8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float8_e4m3fn", "float64", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_data_types_and_shapes_of_jax(dtype, shape):
+    """Checks that arrays that export no buffer are passed through DLPack."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    with jax.experimental.enable_x64():
+        x = jax.numpy.ones(shape, dtype)
+    described = anyfn.const(x)
+    assert (described.shape, str(described.dtype), described.read_only) == (shape, str(x.dtype), True)
+    assert described.device == anyfn.cpu()
+
+
+def test_an_array_of_jax_that_was_deleted():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.ones(3)
+    anyfn.testing.tensor_sum(x)
+    x.delete()
+    # JAX raises a `TypeError` from `__dlpack_device__`, and a `RuntimeError` from `__dlpack__`.
+    with pytest.raises((RuntimeError, TypeError), match="deleted|NoneType"):
+        anyfn.testing.tensor_sum(x)
+
+
+def test_an_array_of_jax_that_is_being_computed():
+    """Checks that a call waits for the elements."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.ones((400, 400), np.float32)
+    product = jax.jit(lambda a: (a @ a) @ a)
+    for _ in range(5):
+        assert anyfn.testing.tensor_sum(product(x)) == 400.0**4
+
+
+def test_traced_values_of_jax_are_no_arrays():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    with pytest.raises(Exception, match="(?i)trace|tensor"):
+        jax.jit(anyfn.testing.tensor_sum)(jax.numpy.ones(3))

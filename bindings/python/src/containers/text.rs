@@ -86,7 +86,7 @@ fn write_value(out: &mut String, value: &Any) -> Res<()> {
     // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
     match text.obj().str_bytes() {
-        Ok(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
+        Ok(bytes) => out.push_str(&py::text_of(bytes)),
         Err(py::Raised) => {
             // The text contains lone surrogates.
             py::clear_error();
