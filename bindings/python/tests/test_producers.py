@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import time
 
 import anyfn
 import anyfn.testing
@@ -186,6 +187,21 @@ def test_an_array_of_jax_that_is_being_computed():
     product = jax.jit(lambda a: (a @ a) @ a)
     for _ in range(5):
         assert anyfn.testing.tensor_sum(product(x)) == 400.0**4
+
+
+def test_an_array_of_jax_whose_computation_calls_python():
+    """Checks that the lock of the interpreter is released while a call waits for the elements."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.ones(100, np.float32)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+    def double(x):
+        time.sleep(0.01)
+        return 2 * np.asarray(x)
+
+    doubled = jax.jit(lambda x: jax.pure_callback(double, like, x))
+    for _ in range(3):
+        assert anyfn.testing.tensor_sum(doubled(x)) == 200.0
 
 
 def test_traced_values_of_jax_are_no_arrays():
