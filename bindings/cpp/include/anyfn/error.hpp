@@ -146,7 +146,13 @@ class ANYFN_VISIBLE Error : public std::runtime_error {
 
 namespace detail {
 
-[[noreturn]] ANYFN_COLD inline void throw_raised() { throw_error(Error::take_raised()); }
+[[noreturn]] ANYFN_COLD inline void throw_raised() {
+#if ANYFN_EXCEPTIONS
+  throw Error::take_raised(); /* in the memory of the exception, so that unwinding finds nothing to destroy here */
+#else
+  throw_error(Error::take_raised());
+#endif
+}
 
 [[noreturn]] ANYFN_COLD inline void throw_no_memory() { throw_error(Error("MemoryError", "out of memory")); }
 
@@ -218,17 +224,34 @@ inline int guarded(Body&& body) noexcept {
 class Thrower {
  public:
   Thrower(const char* kind, const char* file, int line, const char* function)
-      : kind_(kind), file_(file), line_(line), function_(function) {}
+      : kind_(kind), file_(file), line_(line), function_(function), text_() {}
   Thrower(const Thrower&) = delete;
   Thrower& operator=(const Thrower&) = delete;
-  [[noreturn]] ~Thrower() noexcept(false) { throw_error(Error(kind_, text_, file_, line_, function_)); }
+  [[noreturn]] ANYFN_COLD ~Thrower() noexcept(false) {
+#if ANYFN_EXCEPTIONS
+    throw finish();
+#else
+    throw_error(finish());
+#endif
+  }
   Text& text() { return text_; }
 
  private:
+  /** Makes the error, and destroys the text, so that unwinding finds nothing to destroy. */
+  Error finish() {
+    struct Guard {
+      ~Guard() { text.~Text(); }
+      Text& text;
+    } guard{text_};
+    return Error(kind_, text_, file_, line_, function_);
+  }
+
   const char *kind_, *file_;
   int line_;
   const char* function_;
-  Text text_;
+  union {
+    Text text_;
+  };
 };
 
 }  // namespace detail

@@ -348,6 +348,16 @@ struct ANYFN_LOCAL FieldCode {
     });
   }
   static int set(void* field, const TVMFFIAny* value) {
+    if constexpr (std::is_arithmetic_v<F> && (sizeof(F) == 8 || std::is_floating_point_v<F>) && !std::is_unsigned_v<F>) {
+      /* The usual case, which needs no stack frame. */
+      if (ANYFN_LIKELY(value->type_index == (std::is_floating_point_v<F> ? kTVMFFIFloat : kTVMFFIInt))) {
+        *static_cast<F*>(field) = Traits<F>::get(*value);
+        return 0;
+      }
+    }
+    return convert(field, value);
+  }
+  ANYFN_NOINLINE static int convert(void* field, const TVMFFIAny* value) {
     return guarded([&] {
       if constexpr (is_nullable_v<F>) {
         if (value->type_index == kTVMFFINone) {
