@@ -37,12 +37,28 @@ def kernels(work):
     shutil.copyfile(work / "kernels.so", work / "kernels_kept.so")
 
 
+# Options for `cpp/calls.cc`. The position of a function or loop in memory changes the time of a call by a clock cycle.
+CPP_FLAGS = "-O2 -std=c++17 -falign-functions=64 -falign-loops=32".split()
+
+
+def cpp_calls(library, work):
+    """Builds the program that measures the C++ headers, and returns its path."""
+    headers = [f"-I{ROOT}/bindings/cpp/include", f"-I{ROOT}/bindings/c/include"]
+    folder = Path(library).parent
+    run(
+        ["c++", *CPP_FLAGS, HERE / "cpp/calls.cc", *headers, f"-L{folder}", "-lanyfn", f"-Wl,-rpath,{folder}"]
+        + ["-o", work / "cpp_calls"]
+    )
+    return work / "cpp_calls"
+
+
 def peer(python, work):
     """Builds the benchmarks' C++ files with the headers of the peer: a program, a function library and a plugin."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
     run(["c++", "-O3", "-std=c++17", HERE / "peer_native.cc", *flags, "-o", work / "peer_native"])
+    run(["c++", *CPP_FLAGS, "-DBENCH_PEER", HERE / "cpp/calls.cc", *flags, "-o", work / "peer_cpp_calls"])
     functions = [HERE / "peer_functions.cc", *flags, "-o", work / "peer_functions.so"]
     run(["c++", "-O3", "-std=c++17", "-shared", "-fPIC", *functions])
     # Not linked to a runtime, so that both can load it.

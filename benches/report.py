@@ -6,7 +6,23 @@ from pathlib import Path
 
 from bounds import BOUNDS
 from chart import chart, duration
-from rows import BUILDS, CLASSIC, CONTENDERS, COPIES, KERNELS, MEMORY, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS, UNLIKE
+from rows import (
+    BUILDS,
+    CLASSIC,
+    CONTENDERS,
+    COPIES,
+    CPP,
+    CPP_COMPILE,
+    CPP_SIZE,
+    KERNELS,
+    MEMORY,
+    PYTHON_SECTIONS,
+    RUST,
+    SECTIONS,
+    SESSIONS,
+    THREADS,
+    UNLIKE,
+)
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -15,6 +31,14 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 ABOUT = {
     "C through function pointers": "One C program is linked to neither library, and calls each through the addresses of its functions.",
     RUST: "The API of each runtime in its own language: what a Rust program writes beside what a C++ program writes.",
+    CPP: "One source text, compiled with the C++ headers of each runtime and the same options (`-O2`). `typed` is a function with a C++"
+    " signature that is called through one; `call_string`, `call_object` and `call_tensor` pass a string, an object and a tensor"
+    " that exist already to a function that takes them by value, `call_std_string` a `std::string` of 36 bytes, which is copied. A"
+    " field is looked up once, then read or set through reflection; anyfn also checks the type of the object.",
+    CPP_COMPILE: "Processor time of the compiler for a plugin of one source file, with `-O2`: one that only includes the headers, one"
+    " with a function that does nothing, one with ten functions, and one with ten object types of three fields and a method."
+    " The figures of both sides include signatures and documentations of functions, which tvm_ffi exports on request.",
+    CPP_SIZE: "Bytes of code and data of the object files of the same plugins.",
     THREADS: "The figure is the elapsed time per iteration of each thread. Rows that share something are compared with the peer, rows"
     " that share nothing with one thread: a ratio of 1.11 is a scaling of 1.8.",
     CLASSIC: "The functions of `libanyfn.so`, called by the same program. A call with numbers is compared with the same call through"
@@ -48,8 +72,10 @@ COLUMNS = {
     COPIES: {"numpy": "NumPy"},
     SESSIONS: {"raw": "raw", "polled": "polling", "peer": "apache-tvm"},
 }
-# Sections whose figures are in microseconds.
+# Sections whose figures are in microseconds, in milliseconds, and in bytes.
 MICROS = (KERNELS, COPIES, SESSIONS)
+MILLIS = (CPP_COMPILE,)
+BYTES = (MEMORY, CPP_SIZE)
 # Sections whose rows are compared with different contenders or rows, which the column `to` names.
 DIFFERENT = (KERNELS, SESSIONS, THREADS, CLASSIC)
 # Marks a ratio of rows whose sides do different work.
@@ -106,7 +132,9 @@ def against(section, row):
 def table(section, data):
     """Returns the lines of a section's table, and of the notes about rows whose sides do different work."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS and section != MEMORY]
-    unit, size = ("bytes", 1) if section == MEMORY else ("µs", 1e3) if section in MICROS else ("ns", 1)
+    unit, size = ("µs", 1e3) if section in MICROS else ("ms", 1e6) if section in MILLIS else ("ns", 1)
+    if section in BYTES:
+        unit, size = "bytes", 1
     shown, named = columns(section), ["to"] if section in DIFFERENT else []
     heads = ["row", *(f"{name} {unit}" for name in ("anyfn", *shown.values())), "ratio", *named, "budget", ""]
     heads += [f"{CONTENDERS[who]} {unit}" for who in others]
@@ -149,7 +177,7 @@ def code(names):
 
 def figure(section, value):
     """Formats a figure of a section with its unit."""
-    return "" if value is None else f"{value:,.0f} bytes" if section == MEMORY else duration(value)
+    return "" if value is None else f"{value:,.0f} bytes" if section in BYTES else duration(value)
 
 
 def lines_that_matter(data):

@@ -18,6 +18,8 @@ SESSIONS = "Sessions"
 BUILDS = "Building a kernel"
 # The section of native programs with two threads, and the section whose programs measure it.
 THREADS, RUST = "Two threads", "Rust beside the peer's C++"
+# The sections of the C++ headers: calls, compile times of plugins, and bytes of their object files.
+CPP, CPP_COMPILE, CPP_SIZE = "C++ beside the peer's C++", "Compiling C++ plugins", "Size of C++ plugins"
 # The section of copies and conversions of tensors, which are compared with NumPy.
 COPIES = "Copies and casts of tensors"
 # The section whose figures are bytes.
@@ -29,6 +31,7 @@ UNLIKE = {
     " and the two are compiled from different sources.",
     "error": "The two functions that raise the error are compiled from different sources: anyfn's is in Rust, and tvm_ffi's is in"
     " C++, which symbolises a backtrace at each error.",
+    "stack": "An error of tvm_ffi records the functions on the stack, one of anyfn the line that raised it, unless `ANYFN_BACKTRACE=1`.",
     "async": "anyfn calls the function by `call_async`; tvm_ffi has none, so its call goes through the executor of the event loop.",
     "connect": "The session includes the start of its process and, with a key, a handshake; the plain socket includes neither.",
     "cipher": "The column `raw` has no cipher. The difference is the price of the key.",
@@ -145,6 +148,21 @@ SECTIONS = {
         Row("one_thread_own_objects"),
         Row("two_threads_own_objects", against="one_thread_own_objects", budget=1.11),
     ],
+    # The rows of `cpp/calls.cc`.
+    CPP: [
+        *(
+            Row(f"cpp_{name}", budget=1.0)
+            for name in (
+                "call_0 call_3_ints call_typed_3_ints call_string call_std_string call_object call_tensor make_closure get_global"
+                " make_object field_get field_set string_small string_heap array_push_1000_per_item array_iterate_per_item"
+                " array_iterate_strings_per_item error_caught_with_stack error_caught_without_stack"
+            ).split()
+        ),
+        Row("cpp_error_caught", unlike="stack", twins="cpp_error_caught_with_stack, cpp_error_caught_without_stack"),
+    ],
+    # The rows of `cpp/plugins.py`.
+    CPP_COMPILE: [Row(f"cpp_compile_{name}", budget=0.5) for name in ("include", "empty", "ten_functions", "ten_types")],
+    CPP_SIZE: [Row(f"cpp_size_{name}", budget=1.0) for name in ("include", "empty", "ten_functions", "ten_types")],
     # The limit of a string is the time that TVM 0.8 takes.
     CLASSIC: [
         *(row for count in range(5) for row in _classic(count)),

@@ -24,16 +24,40 @@ from pathlib import Path
 import extensions
 import instructions
 import report
-from rows import BUILDS, CLASSIC, COPIES, KERNELS, PYTHON_SECTIONS, RUST, SECTIONS, SESSIONS, THREADS
+from rows import (
+    BUILDS,
+    CLASSIC,
+    COPIES,
+    CPP,
+    CPP_COMPILE,
+    CPP_SIZE,
+    KERNELS,
+    PYTHON_SECTIONS,
+    RUST,
+    SECTIONS,
+    SESSIONS,
+    THREADS,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 C = next(iter(SECTIONS))
 # Sections whose figures come from the program of another section.
-SOURCE = {THREADS: RUST, CLASSIC: C}
+SOURCE = {THREADS: RUST, CLASSIC: C, CPP_SIZE: CPP_COMPILE}
 COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
-# Parts of the benchmarks whose programs are written in Python. Those accept names of rows.
-PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS)
+# Parts of the benchmarks whose programs are written in Python.
+PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
+PARTS = (C, RUST, CPP, *PYTHON_PROGRAMS)
+
+
+def part_of(section):
+    """Returns the part whose program measures a section of the results table."""
+    return SOURCE.get(section, IN_PYTHON if section in PYTHON_SECTIONS else section)
+
+
+def names_of(part):
+    """Returns the names of the rows that the program of a part measures."""
+    return {row.name for section, rows in SECTIONS.items() if part_of(section) == part for row in rows}
 
 
 class Bench:
@@ -44,7 +68,7 @@ class Bench:
         self.work = Path(options.work).resolve()
         self.work.mkdir(parents=True, exist_ok=True)
         # Section or IN_PYTHON -> contender -> command and environment.
-        self.commands = {part: {} for part in (C, RUST, *PYTHON_PROGRAMS)}
+        self.commands = {part: {} for part in PARTS}
         self.pythons = {}
         # Section and contender -> environment variables beside those in `pythons`.
         self.environments = {}
@@ -61,6 +85,8 @@ class Bench:
         extensions.kernels(work)
         self.commands[C]["anyfn"] = [work / "abi", options.library]
         self.commands[RUST]["anyfn"] = [options.native]
+        self.commands[CPP]["anyfn"] = [extensions.cpp_calls(options.library, work), *options.only]
+        self.add_plugins("")
         # An installer compiles the package, too; the packages of the other contenders are installed.
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package), **self.packages_beside_peer())
@@ -84,6 +110,8 @@ class Bench:
         library = extensions.peer(python, work)
         self.commands[C]["peer"] = [work / "abi", library]
         self.commands[RUST]["peer"] = [work / "peer_native"]
+        self.commands[CPP]["peer"] = [work / "peer_cpp_calls", *self.options.only]
+        self.add_plugins(library.parent.parent)
         self.add_python("peer", python)
 
     def build_compiled(self, python, work):
@@ -95,6 +123,11 @@ class Bench:
             self.commands[COMPILED][who] = [runs, ROOT / "benches/compiled_calls.py", who, folder, *self.options.only]
         self.add_kernels("peer", python)
         self.add_sessions("peer", python)
+
+    def add_plugins(self, package):
+        """Adds the program that compiles plugins of all contenders; `package` is the peer's folder, or empty."""
+        plugins = [self.options.python, ROOT / "benches/cpp/plugins.py", self.work, package]
+        self.commands[CPP_COMPILE]["anyfn"] = [*plugins, *self.options.only]
 
     def add_kernels(self, who, python):
         cache = self.work / "kernels"
@@ -124,7 +157,7 @@ class Bench:
     def round(self):
         """Runs each benchmark program once and records the figures that it prints."""
         for section, commands in self.commands.items():
-            if self.options.only and section not in PYTHON_PROGRAMS:
+            if self.options.only and not names_of(section).intersection(self.options.only):
                 continue
             for who, command in commands.items():
                 in_python = section in PYTHON_PROGRAMS and who in self.pythons
@@ -147,7 +180,7 @@ class Bench:
         """Returns the recorded figures as nested dictionaries, by section of the results table, row and contender."""
         found = {}
         for section, rows in SECTIONS.items():
-            part = self.found[SOURCE.get(section, IN_PYTHON if section in PYTHON_SECTIONS else section)]
+            part = self.found[part_of(section)]
             found[section] = {row.name: part[row.name] for row in rows if row.name in part}
         return found
 
@@ -204,7 +237,8 @@ def main():
         rounds += 1
         print(f"round {rounds} done after {time.monotonic() - start:.0f} s", flush=True)
     if options.only:
-        print(json.dumps({row: found for part in bench.found.values() for row, found in part.items()}, indent=1))
+        found = {row: found for part in bench.found.values() for row, found in part.items() if row in options.only}
+        print(json.dumps(found, indent=1))
         return
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     data = {

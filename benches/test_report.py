@@ -133,6 +133,24 @@ def test_memory_is_in_bytes():
     assert line_of(text, "memory_object") == ["memory_object", "96.0", "144.0", "0.67", "1.00", "met"]
 
 
+def test_compile_times_are_in_milliseconds_and_sizes_in_bytes():
+    data = sample()
+    data["sections"][rows.CPP_COMPILE] = {"cpp_compile_empty": {"anyfn": 250e6, "peer": 1000e6}}
+    data["sections"][rows.CPP_SIZE] = {"cpp_size_include": {"anyfn": 0.0, "peer": 1766.0}}
+    text = report.markdown(data)
+    assert "| row | anyfn ms | peer ms | ratio | budget |  |" in text
+    assert line_of(text, "cpp_compile_empty") == ["cpp_compile_empty", "250.0", "1,000", "0.25", "0.50", "met"]
+    assert line_of(text, "cpp_size_include") == ["cpp_size_include", "0.0", "1,766", "0.00", "1.00", "met"]
+
+
+def test_the_program_of_a_row_is_known():
+    import run
+
+    for section, found in rows.SECTIONS.items():
+        assert {row.name for row in found} <= run.names_of(run.part_of(section))
+        assert run.part_of(section) in run.PARTS
+
+
 def test_copies_are_compared_with_numpy():
     data = sample()
     data["sections"][rows.COPIES] = {"copy_reversed_f32": {"anyfn": 500e3, "numpy": 400e3}}
