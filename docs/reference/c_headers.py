@@ -17,6 +17,7 @@ HEADERS = {
     "anyfn": ("Helpers for kernels and programs", "Exporting functions"),
     "signature": ("Signatures", "Declaring signatures"),
     "object": ("Object types", "Definitions"),
+    "program": ("Helpers for programs that embed the runtime", "Arguments"),
     "classic_c_api": ("The C API of TVM 0.8", None),
 }
 
