@@ -100,6 +100,56 @@ Any run(const char* name, const A&... args) {
   return result;
 }
 
+/** A function of the runtime that is called often. It is looked up at its first call and kept as long as the process runs. */
+class RuntimeFunction {
+ public:
+  constexpr explicit RuntimeFunction(const char* name) : name_(name) {}
+
+  /** Returns the function, borrowed. Throws `ValueError` if the runtime does not have it. */
+  TVMFFIObject* get() {
+#if defined(__GNUC__)
+    TVMFFIObject* known = __atomic_load_n(&function_, __ATOMIC_ACQUIRE);
+    return ANYFN_LIKELY(known != nullptr) ? known : find();
+#else
+    return find();
+#endif
+  }
+
+ private:
+  ANYFN_COLD TVMFFIObject* find() {
+    ObjectRef found = get_global_func(name_);
+#if defined(__GNUC__)
+    TVMFFIObject* expected = nullptr;
+    if (__atomic_compare_exchange_n(&function_, &expected, found.handle(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+      return found.release();
+    }
+    return expected;
+#else
+    return found.handle(); /* the registry holds it */
+#endif
+  }
+
+  const char* name_;
+  TVMFFIObject* function_ = nullptr;
+};
+
+ANYFN_LOCAL inline RuntimeFunction map_count("ffi.MapCount"), map_get_item("ffi.MapGetItem");
+ANYFN_LOCAL inline RuntimeFunction list_size("ffi.ListSize"), list_get_item("ffi.ListGetItem"), list_append("ffi.ListAppend"),
+    list_set_item("ffi.ListSetItem"), list_pop("ffi.ListPop");
+ANYFN_LOCAL inline RuntimeFunction dict_size("ffi.DictSize"), dict_count("ffi.DictCount"), dict_get_item("ffi.DictGetItem"),
+    dict_set_item("ffi.DictSetItem"), dict_erase("ffi.DictErase");
+
+template <class... A>
+Any run(RuntimeFunction& function, const A&... args) {
+  TVMFFIAny values[sizeof...(A) + 1];
+  PackOwner pack(values);
+  Any result;
+  size_t i = 0;
+  (pack.set(i++, args), ...);
+  check(call_object(function.get(), values, static_cast<int32_t>(sizeof...(A)), result.out()));
+  return result;
+}
+
 /** Reads an element of a container as `T`. */
 template <class T>
 T element(const TVMFFIAny& value, const char* subject) {
@@ -215,15 +265,17 @@ class Map : public ObjectRef {
     assign(flat);
   }
 
-  size_t size() const { return handle() != nullptr ? detail::run("ffi.MapSize", any()).template cast<size_t>() : 0; }
-  bool empty() const { return size() == 0; }
+  size_t size() const noexcept {
+    return handle() != nullptr ? static_cast<size_t>(static_cast<const TVMFFIMapCell*>(anyfn_object_cell(handle()))->size) : 0;
+  }
+  bool empty() const noexcept { return size() == 0; }
   bool contains(const K& key) const {
-    return handle() != nullptr && detail::run("ffi.MapCount", any(), Any(key)).template cast<int64_t>() != 0;
+    return handle() != nullptr && detail::run(detail::map_count, any(), Any(key)).template cast<int64_t>() != 0;
   }
   /** Returns the value of a key. Throws `KeyError` if the key does not exist. */
   V at(const K& key) const {
-    if (handle() == nullptr) (void)detail::run("ffi.MapGetItem", detail::run("ffi.Map"), Any(key));
-    const Any value = detail::run("ffi.MapGetItem", any(), Any(key));
+    if (handle() == nullptr) (void)detail::run(detail::map_get_item, detail::run("ffi.Map"), Any(key));
+    const Any value = detail::run(detail::map_get_item, any(), Any(key));
     return detail::element<V>(value.raw(), "value of the Map");
   }
   V operator[](const K& key) const { return at(key); }
@@ -279,19 +331,19 @@ class List : public ObjectRef {
     for (; begin != end; ++begin) push_back(*begin);
   }
 
-  size_t size() const { return detail::run("ffi.ListSize", any()).template cast<size_t>(); }
+  size_t size() const { return detail::run(detail::list_size, any()).template cast<size_t>(); }
   bool empty() const { return size() == 0; }
   /** Returns an element. Throws `IndexError` if it does not exist. */
   T operator[](size_t i) const {
-    const Any value = detail::run("ffi.ListGetItem", any(), i);
+    const Any value = detail::run(detail::list_get_item, any(), i);
     return detail::element<T>(value.raw(), "element of the List");
   }
-  void push_back(const T& item) const { (void)detail::run("ffi.ListAppend", any(), Any(item)); }
-  void set(size_t i, const T& item) const { (void)detail::run("ffi.ListSetItem", any(), i, Any(item)); }
+  void push_back(const T& item) const { (void)detail::run(detail::list_append, any(), Any(item)); }
+  void set(size_t i, const T& item) const { (void)detail::run(detail::list_set_item, any(), i, Any(item)); }
   /** Removes an element and returns it; a negative index counts from the end. Throws `IndexError` if it does not exist. */
   T pop(int64_t i = -1) const {
     if (i < 0) i += static_cast<int64_t>(size());
-    const Any value = detail::run("ffi.ListPop", any(), i);
+    const Any value = detail::run(detail::list_pop, any(), i);
     return detail::element<T>(value.raw(), "element of the List");
   }
   void clear() const { (void)detail::run("ffi.ListClear", any()); }
@@ -323,17 +375,17 @@ class Dict : public ObjectRef {
     for (const auto& item : items) set(item.first, item.second);
   }
 
-  size_t size() const { return detail::run("ffi.DictSize", any()).template cast<size_t>(); }
+  size_t size() const { return detail::run(detail::dict_size, any()).template cast<size_t>(); }
   bool empty() const { return size() == 0; }
-  bool contains(const K& key) const { return detail::run("ffi.DictCount", any(), Any(key)).template cast<int64_t>() != 0; }
+  bool contains(const K& key) const { return detail::run(detail::dict_count, any(), Any(key)).template cast<int64_t>() != 0; }
   /** Returns the value of a key. Throws `KeyError` if the key does not exist. */
   V at(const K& key) const {
-    const Any value = detail::run("ffi.DictGetItem", any(), Any(key));
+    const Any value = detail::run(detail::dict_get_item, any(), Any(key));
     return detail::element<V>(value.raw(), "value of the Dict");
   }
   V operator[](const K& key) const { return at(key); }
-  void set(const K& key, const V& value) const { (void)detail::run("ffi.DictSetItem", any(), Any(key), Any(value)); }
-  void erase(const K& key) const { (void)detail::run("ffi.DictErase", any(), Any(key)); }
+  void set(const K& key, const V& value) const { (void)detail::run(detail::dict_set_item, any(), Any(key), Any(value)); }
+  void erase(const K& key) const { (void)detail::run(detail::dict_erase, any(), Any(key)); }
   void clear() const { (void)detail::run("ffi.DictClear", any()); }
   /** Calls `visit(key, value)` with each present pair in order of insertion. */
   template <class Visit>
