@@ -414,7 +414,7 @@ class Registry {
     using Body = std::decay_t<F>;
     const ::anyfn::detail::FunctionInfo info = {name_.c_str(), nullptr, nullptr, 0, &::anyfn::detail::TypedOf<Body>::signature};
     return set(::anyfn::ObjectRef::from_owned<::anyfn::PackedFunc>(
-        ::anyfn::detail::make_function<Body>(std::forward<F>(body), ::anyfn::detail::copy_info(info), true)));
+        ::anyfn::detail::make_function<Body>(std::forward<F>(body), ::anyfn::detail::copy_info(info))));
   }
   template <class Type>
   Registry& set_body_typed(const TypedPackedFunc<Type>& function) {
