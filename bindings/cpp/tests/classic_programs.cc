@@ -460,7 +460,35 @@ static void modules() {
 
 /* ---- Wrong uses ------------------------------------------------------------------------------------------------ */
 
+// Its VisitAttrs shows a variable that is not a member of the object.
+class LocalNode : public Object {
+ public:
+  int kind = 0;
+  void VisitAttrs(tvm::AttrVisitor* v) {
+    int copy = kind;
+    v->Visit("kind", &copy);
+  }
+  static constexpr const char* _type_key = "demo.Local";
+  TVM_DECLARE_FINAL_OBJECT_INFO(LocalNode, Object);
+};
+// Its constructor needs a value, so its fields are not known.
+class OpaqueNode : public Object {
+ public:
+  explicit OpaqueNode(int64_t first) : value(first) {}
+  int64_t value;
+  void VisitAttrs(tvm::AttrVisitor* v) { v->Visit("value", &value); }
+  static constexpr const char* _type_key = "demo.Opaque";
+  TVM_DECLARE_FINAL_OBJECT_INFO(OpaqueNode, Object);
+};
+TVM_REGISTER_NODE_TYPE(OpaqueNode);
+
 static void errors() {
+  expect_error("VisitAttrs of `demo.Local` shows `kind`, which is not a member of the object",
+               [] { tvm::runtime::detail::NodeDef<LocalNode> def; });
+  const ObjectRef opaque(make_object<OpaqueNode>(5));
+  CHECK(opaque.as<OpaqueNode>()->value == 5 && opaque->GetTypeKey() == "demo.Opaque");
+  expect_error("no field `value`", [&] { opaque.anyfn_ref().field("value"); });
+
   const PackedFunc line = *Registry::Get("demo.line_plus");
   expect_error("Expected `int` but got `str`", [&] { line(Const(1), "x"); });
   expect_error("demo.line_plus(0: Optional<demo.BaseExpr>, 1: int) -> int", [&] { line(Const(1), "x"); });

@@ -1,5 +1,6 @@
 // Functions and object types of the C++ headers of anyfn, which test_cpp_frontend.py uses from Python.
 #include <anyfn/anyfn.hpp>
+#include <anyfn/derived.hpp>
 #include <anyfn/std.hpp>
 
 using namespace anyfn;
@@ -57,3 +58,15 @@ ANYFN_EXPORT_FUNC(make_savings, [](const std::string& owner, double rate) {
   made->rate = rate;
   return made;
 }, "Opens an account.", arg("owner"), arg("rate") = 0.25);
+
+// Defines a type that derives from a type of another language, and makes an object of it.
+ANYFN_REGISTER_GLOBAL("cppf.derive").set_body_typed([](const std::string& parent, const std::string& name) {
+  anyfn::DerivedType type("cppf.OfPython", parent.c_str(), "Derives from a class of Python.");
+  type.field<double>("weight", "Its weight.", anyfn::default_value(1.5))
+      .method(
+          "described",
+          [](const anyfn::ObjectRef& self, const std::string& prefix) { return prefix + self.field("name").cast<std::string>(); },
+          "Describes it.", anyfn::arg("prefix") = "a ")
+      .define();
+  return type.make("name", name);
+});

@@ -87,6 +87,28 @@ def test_a_python_class_derives_from_a_cpp_type(module):
     assert anyfn.get_global_func("cppf.describe")(Named("n")) == "cppf.Named n"
 
 
+def test_a_cpp_type_derives_from_a_python_class(module):
+    @anyfn.object("cppf.PyBase", structural="tree")
+    class PyBase(anyfn.Object):
+        name: str
+
+        def shout(self):
+            return self.name.upper()
+
+    made = anyfn.get_global_func("cppf.derive")("cppf.PyBase", "ada")
+    assert isinstance(made, PyBase) and made.shout() == "ADA" and made.weight == 1.5
+    assert made.described() == "a ada" and made.described(prefix="the ") == "the ada"
+    assert made.described.__doc__ == "Describes it."
+    made.weight = 2
+    with pytest.raises(TypeError, match="expected float but got str"):
+        made.weight = "x"
+    other = type(made)("grace", weight=3)
+    assert isinstance(other, PyBase) and other.described() == "a grace"
+    assert copy.deepcopy(made).weight == 2
+    with pytest.raises(TypeError, match="the parent 'cppf.NoSuchClass' of type 'cppf.OfPython' is not registered"):
+        anyfn.get_global_func("cppf.derive")("cppf.NoSuchClass", "x")
+
+
 def test_errors(module):
     with pytest.raises(ValueError, match="expected an amount of 0 or more, got -1") as caught:
         module.Account("x").deposit(-1)

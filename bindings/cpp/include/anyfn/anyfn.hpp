@@ -20,7 +20,9 @@
  * | <anyfn/tensor.hpp> | tensors |
  * | <anyfn/module.hpp> | modules |
  * | <anyfn/reflection.hpp> | fields and methods of object types |
+ * | <anyfn/derived.hpp> | types that derive from types of other languages; not included here |
  * | <anyfn/operations.hpp> | printing, comparison, copies, JSON |
+ * | <anyfn/classic.h> | the names of the C++ interface of TVM 0.8; not included here |
  * | <anyfn/result.hpp> | results and status, for programs without exceptions |
  *
  * Everything is in the namespace `anyfn`. The headers use the C header <anyfn/c_api.h> only: a program links

@@ -29,12 +29,11 @@ enum DeviceAttrKind : int {
   kDriverVersion = 12
 };
 
-/** Memory and streams of one device, through the C API. */
+/** Memory and streams of devices, through the C API, which serves all devices alike. */
 class DeviceAPI {
  public:
-  explicit DeviceAPI(Device device) : device_(device) {}
   /** Returns the API of a device. `DeviceAPI::Get(device)->..` works without keeping the result. */
-  static DeviceAPI Get(Device device) { return DeviceAPI(device); }
+  static DeviceAPI Get(Device) { return DeviceAPI(); }
   const DeviceAPI* operator->() const { return this; }
 
   /** Reads a property. It is None if the device does not know it. */
@@ -83,8 +82,6 @@ class DeviceAPI {
     const std::string text = TVMGetLastError();
     LOG(FATAL) << text.substr(0, text.find("\nStack trace:"));
   }
-
-  Device device_;
 };
 
 }  // namespace anyfn_v0

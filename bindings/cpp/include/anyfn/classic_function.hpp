@@ -202,6 +202,13 @@ class TVMRetValue {
   TVMRetValue(const TVMArgValue& value) : value_(static_cast<const ::anyfn::AnyView&>(value)) {}
   template <class T, std::enable_if_t<!std::is_base_of_v<TVMRetValue, std::decay_t<T>>, int> = 0>
   TVMRetValue& operator=(T&& value) {
+    using Value = std::decay_t<T>;
+    if constexpr (::anyfn::is_value_v<Value>) {
+      if (ANYFN_LIKELY(value_.type_index() == kTVMFFINone)) {
+        ::anyfn::Traits<Value>::put(std::forward<T>(value), value_.out());
+        return *this;
+      }
+    }
     value_ = TVMRetValue(std::forward<T>(value)).value_;
     return *this;
   }
@@ -293,12 +300,16 @@ struct ANYFN_LOCAL ClassicPacked {
   static constexpr Signature signature = {&NoneDesc::desc, nullptr, 0};
   template <class F>
   static int call(F& f, const FunctionInfo&, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
-    return guarded([&] {
-      ::tvm::runtime::TVMRetValue value;
-      f(::tvm::runtime::TVMArgs(args, count), &value);
-      *result = value.release();
+    /* The result is written in place: it is None, and a TVMRetValue contains nothing else. */
+    using Value = ::tvm::runtime::TVMRetValue;
+    static_assert(sizeof(Value) == sizeof(TVMFFIAny) && std::is_standard_layout_v<Value>);
+    auto* value = ::new (static_cast<void*>(result)) Value();
+    const int code = guarded([&] {
+      f(::tvm::runtime::TVMArgs(args, count), value);
       return 0;
     });
+    if (code != 0) anyfn_release(result);
+    return code;
   }
 };
 template <>

@@ -69,8 +69,8 @@ template <class T>
 class NodeDef final : public ::anyfn::detail::TypeDef, public AttrVisitor {
  public:
   NodeDef()
-      : TypeDef(::anyfn::detail::ClassCodeOf<T>::code, T::kTypeKey, "",
-                static_cast<int64_t>(sizeof(T)) - ::anyfn::detail::ObjectCode<T>::offset()) {
+      : TypeDef(::anyfn::detail::ClassCodeOf<T>::code, T::kTypeKey, "", sizeof(T),
+                ::anyfn::detail::ObjectCode<T>::offset()) {
     structural_ = static_cast<int32_t>(::anyfn::Structural::tree);
     if constexpr (std::is_default_constructible_v<T>) {
       const ObjectPtr<T> example = make_object<T>();
@@ -130,8 +130,8 @@ class NodeRegistration {
     try {
       NodeDef<T> def;
       def.define();
-    } catch (const ::anyfn::Error& error) {
-      (void)std::fprintf(stderr, "anyfn: cannot register a type: %s\n", error.what());
+    } catch (const std::exception& error) {
+      (void)std::fprintf(stderr, "anyfn: cannot register the type `%s`: %s\n", static_cast<const char*>(T::kTypeKey), error.what());
     }
     return {};
   }

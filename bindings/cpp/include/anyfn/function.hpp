@@ -276,7 +276,7 @@ class ArgValue : public AnyView {
   template <class T>
   T cast() const {
     static_assert(is_value_v<T>, "anyfn: arguments cannot be read as this type; see Traits and ValueType in anyfn/any.hpp");
-    if (!ANYFN_LIKELY(Traits<T>::accepts(value_))) fail(Traits<T>::desc);
+    if (!ANYFN_LIKELY(Traits<T>::accepts(value_))) fail(Traits<T>::desc, value_, index_);
     return Traits<T>::get(value_);
   }
   template <class T, std::enable_if_t<detail::is_implicit_v<T>, int> = 0>
@@ -285,8 +285,9 @@ class ArgValue : public AnyView {
   }
 
  private:
-  [[noreturn]] ANYFN_COLD void fail(const TypeDesc& type) const {
-    (void)detail::raise_argument({nullptr, nullptr, nullptr, 0, nullptr}, type, value_, index_);
+  /* Takes the value by value, so that the compiler may keep it in registers. */
+  [[noreturn]] ANYFN_COLD static void fail(const TypeDesc& type, TVMFFIAny value, int32_t index) {
+    (void)detail::raise_argument({nullptr, nullptr, nullptr, 0, nullptr}, type, value, index);
     detail::throw_raised();
   }
 

@@ -195,14 +195,17 @@ struct ANYFN_LOCAL ClassCodeOf {
 /** Definition of a type, without the C++ type. */
 class TypeDef : protected FieldOptions {
  public:
-  /** `code` makes and copies objects; its members are NULL if the class cannot be made or copied so. */
-  ANYFN_COLD TypeDef(const ClassCode& code, const char* key, const char* doc, int64_t size)
-      : creator_(code.create), index_(code.type_index()), size_(size), has_new_(code.create != nullptr), key_(key), doc_(doc) {
+  /**
+   * `code` makes, copies and moves objects; its members are NULL if the class cannot be made, copied or moved so. `size`
+   * includes the bytes before the header, whose number is `offset`.
+   */
+  ANYFN_COLD TypeDef(const ClassCode& code, const char* key, const char* doc, int64_t size, int64_t offset)
+      : creator_(code.create), index_(code.type_index()), size_(size - offset), has_new_(code.create != nullptr), key_(key), doc_(doc) {
     if (code.create != nullptr) add_code("__ffi_new__", call_create, code);
     if (code.copy != nullptr) add_code("__ffi_shallow_copy__", call_copy, code);
-    /* Objects of a type that another language derives from this one contain its content, moved there. They have no table
-       of virtual functions. */
-    if (code.move != nullptr) {
+    /* Objects of a type that another language derives from this one contain its content, moved there. They have nothing
+       before the header, such as a table of virtual functions. */
+    if (code.move != nullptr && offset == 0) {
       void* address = nullptr;
       std::memcpy(&address, &code.move, sizeof(address));
       attributes_.emplace_back("__anyfn_move__", Any(address));
@@ -390,7 +393,7 @@ template <class T>
 class ObjectDef final : public detail::TypeDef {
  public:
   explicit ObjectDef(const char* doc = "")
-      : TypeDef(detail::ClassCodeOf<T>::code, T::kTypeKey, doc, static_cast<int64_t>(sizeof(T)) - detail::ObjectCode<T>::offset()) {}
+      : TypeDef(detail::ClassCodeOf<T>::code, T::kTypeKey, doc, sizeof(T), detail::ObjectCode<T>::offset()) {}
 
   /**
    * Adds a field. The options are a documentation, the properties `writable`, `keyword_only`, `no_init`, `no_repr`,
