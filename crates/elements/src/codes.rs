@@ -58,7 +58,7 @@ pub fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
 }
 
 /// Converts `count` scalars, which are packed in `source`, from the encoding `from` to the encoding `to`, and writes the results to
-/// `target`, which must have their size. Each result is followed by `step - 1` zeros.
+/// `target`. After each result, `step - 1` scalars of `target` are set to zero, so `target` must have room for `count * step` scalars.
 ///
 /// # Errors
 /// Returns the index of the first scalar whose number `to` does not represent; the content of `target` is then unspecified, and may be

@@ -1,9 +1,9 @@
 //! Elements of tensors in main memory: their encodings ([`Element`]), conversions between encodings ([`convert`]), and copies between
 //! layouts ([`move_elements`]).
 //!
-//! This crate knows bytes, and neither tensors nor devices, which `anyfn-runtime` adds. A library that is built for speed contains these
-//! loops compiled for speed, and most other code compiled for size. [`convert`] and [`move_elements`] are never inlined, because code takes
-//! on the settings of the function that it is inlined into.
+//! This crate operates on bytes; tensors and devices are in `anyfn-runtime`. The build for speed compiles this crate for speed, but
+//! `anyfn-runtime` and others for size. [`convert`] and [`move_elements`] are never inlined, because inlined code is compiled with the
+//! settings of the function into which it is inlined.
 
 // The macros expand to paths that begin with `::anyfn`.
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Moves elements between two layouts in main memory.
 //!
 //! The dimensions are merged and sorted so that the target is written in order. If another dimension has a smaller stride in the
-//! source, as in a transposition, the two are moved in tiles, of which each cache line is read and written once.
+//! source, as in a transposition, that dimension and the innermost one are processed in tiles, so that each cache line is read and
+//! written once.
 
 use core::mem::MaybeUninit;
 
@@ -22,7 +23,8 @@ const LEAST: isize = 8;
 /// in elements.
 ///
 /// # Safety
-/// The elements of both sides must be valid and their total number must not exceed the address space. Their extents must not be 0.
+/// All elements must be valid for reads in the source and for writes in the target, and their total number must not exceed the
+/// address space. No extent may be 0.
 #[cfg_attr(feature = "tiles", inline(never))]
 pub unsafe fn move_elements(
     source: *const u8,

@@ -1,15 +1,15 @@
-//! Converts runs of numbers between the formats that processors know, with the results of `encoding`, which converts one number of
-//! any format.
+//! Converts runs of numbers between the formats that processors support. The results equal those of `encoding`, which converts one
+//! number of any format at a time.
 //!
-//! A run is converted in one loop that the compiler vectorises, or in two through a format that represents all its numbers exactly.
-//! The loops only exist per format and not per pair of formats, which would be many times the code.
+//! A run is converted in one loop that the compiler vectorises, or in two loops through a format that represents all its numbers
+//! exactly. There is one loop per format instead of one per pair of formats, which would need many times as much code.
 
 use core::mem::MaybeUninit;
 
 use crate::encoding::{Element, Scalar};
 use anyfn::DType;
 
-/// Maximum number of scalars in a run. Choosing the loops of a run takes no time then.
+/// Maximum number of scalars in a run: so many that the time for choosing the loops is negligible.
 pub(crate) const RUN: usize = 4096;
 
 /// Maximum number of scalars that are converted through another format at once, so that these remain in the cache.
@@ -92,9 +92,9 @@ macro_rules! one_nan {
     }};
 }
 
-/// Converts the scalars in `source`, whose format is not that of the target unless both are bools, and writes all of them to the beginning of `target`. `source` must contain at most [`RUN`]
-/// scalars. Returns false if this module does not convert between these formats, or if the target format does not represent all of
-/// the scalars; the content of `target` is then unspecified, and may be uninitialised.
+/// Converts the scalars in `source`, at most [`RUN`], from the format `from` to the format `to`, and writes them to the beginning of
+/// `target`. The formats must differ unless both are bool. Returns false if this module does not convert between the formats, or if
+/// `to` does not represent all of the scalars; the content of `target` is then unspecified, and may be uninitialised.
 pub(crate) fn run(from: Format, to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") {
@@ -292,7 +292,7 @@ fn from_i64(to: Format, source: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
     fits
 }
 
-/// Numbers of `float16`, which processors convert since 2012.
+/// Conversions of `float16` by the F16C instructions, which x86-64 processors have had since 2012.
 #[cfg(target_arch = "x86_64")]
 mod half {
     use core::mem::MaybeUninit;

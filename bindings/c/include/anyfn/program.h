@@ -1,6 +1,6 @@
 /*
  * C helper functions for programs that embed the runtime: calls with a list of arguments, functions with a context,
- * containers, modules, and functions of Python in a process of its own.
+ * containers, modules, and calls of Python functions in a separate process.
  *
  *     static int count(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
  *       (void)args, (void)num_args;
@@ -18,7 +18,8 @@
  *       return 0;
  *     }
  *
- * The conventions are those of <anyfn/anyfn.h>. `examples/embed` is a whole program.
+ * The conventions are those of <anyfn/anyfn.h>; the caller owns each value and handle that a function stores in `*out`.
+ * `examples/embed` is a complete program.
  */
 #ifndef ANYFN_PROGRAM_H_
 #define ANYFN_PROGRAM_H_
@@ -27,8 +28,8 @@
 
 #ifndef __cplusplus
 /**
- * Makes two arguments of a function, an array of values and their number, of a list of at least one value:
- * `anyfn_call(f, ANYFN_ARGS(anyfn_int(1), anyfn_str("x")), &result)`. The array exists until the end of the block.
+ * Expands a list of at least one value to two function arguments, an array of the values and its length:
+ * `anyfn_call(f, ANYFN_ARGS(anyfn_int(1), anyfn_str("x")), &result)`. The array exists until the end of the enclosing block.
  */
 #define ANYFN_ARGS(...) \
   (const TVMFFIAny[]){__VA_ARGS__}, (int32_t)(sizeof((const TVMFFIAny[]){__VA_ARGS__}) / sizeof(TVMFFIAny))
@@ -39,9 +40,9 @@
 /**
  * Registers a C function with a context under a global name.
  *
- * Each call of `function` gets `self` as its first argument. `deleter(self)`, unless it is NULL, is called when nothing
- * refers to the function any more, or at once if an error is raised. Raises `RuntimeError` if the name is taken and
- * `allow_override` is 0.
+ * `function` receives `self` as its first argument. `deleter(self)` is called when nothing refers to the function any more,
+ * or before this function returns -1; `deleter` may be NULL. Raises `RuntimeError` if the name is taken and `allow_override`
+ * is 0.
  */
 ANYFN_MUST_USE static inline int anyfn_register_with(const char* name, TVMFFISafeCallType function, void* self,
                                                      void (*deleter)(void* self), int allow_override) {
@@ -59,7 +60,7 @@ ANYFN_MUST_USE static inline int anyfn_register_with(const char* name, TVMFFISaf
 
 /* ---- Containers ---------------------------------------------------------------------------------------------- */
 
-/** Makes an Array of copies of `count` values. `*out` is owned. */
+/** Makes an Array of copies of `count` values. The caller owns `*out`. */
 ANYFN_MUST_USE static inline int anyfn_make_array(const TVMFFIAny* items, int32_t count, TVMFFIAny* out) {
   return anyfn_call_global("ffi.Array", items, count, out);
 }
@@ -116,7 +117,7 @@ ANYFN_MUST_USE static inline int anyfn_get_value(const TVMFFIAny* container, TVM
   return anyfn_call_global(is_map ? "ffi.MapGetItem" : "ffi.DictGetItem", args, 2, out);
 }
 
-/** Prints a value of any type, such as `{"a": 1, "b": [2, 3]}`, and a line break. */
+/** Prints a value of any type and a line break. A Map is printed as `{"a": 1, "b": [2, 3]}`, for example. */
 ANYFN_MUST_USE static inline int anyfn_print(FILE* file, const TVMFFIAny* value) {
   TVMFFIAny text;
   TVMFFIByteArray bytes;
@@ -128,7 +129,7 @@ ANYFN_MUST_USE static inline int anyfn_print(FILE* file, const TVMFFIAny* value)
 
 /* ---- Modules ------------------------------------------------------------------------------------------------- */
 
-/** Loads a library, or another file for whose extension a loader is registered. `*out` is owned. Raises `RuntimeError`. */
+/** Loads a library, or another file for whose extension a loader is registered. Raises `RuntimeError` if that fails. */
 ANYFN_MUST_USE static inline int anyfn_load_module(const char* path, TVMFFIObjectHandle* out) {
   TVMFFIAny argument = anyfn_str(path), module;
   if (anyfn_call_global("ffi.ModuleLoadFromFile", &argument, 1, &module)) return -1;
@@ -157,12 +158,13 @@ ANYFN_MUST_USE static inline int anyfn_module_function(TVMFFIObjectHandle module
 /* ---- Python -------------------------------------------------------------------------------------------------- */
 
 /**
- * Starts Python in a process of its own, which imports a module, and opens a session with it. `*out` is owned; the
- * process ends when it is released.
+ * Starts Python in a separate process, imports a Python module there, and opens a session with the process. The caller owns
+ * the session `*out`; the process ends when the session is released.
  *
  * `python` is the path or name of an interpreter with the package anyfn. `module` is the name of a Python module in the
- * current folder or on `PYTHONPATH`; anyfn_session_function() finds the functions that it registers. Raises `OSError` if
- * the process cannot be started, and `ConnectionError`, with the last lines of its output, if it ends.
+ * current folder or on `PYTHONPATH`; anyfn_session_function() finds the functions that this module registers. Raises
+ * `OSError` if the process cannot be started, and `ConnectionError`, with the last lines of the output of the process, if
+ * the process ends before the session is open.
  */
 ANYFN_MUST_USE static inline int anyfn_spawn_python(const char* python, const char* module, TVMFFIObjectHandle* out) {
   static const char program[] =
@@ -185,8 +187,8 @@ ANYFN_MUST_USE static inline int anyfn_spawn_python(const char* python, const ch
 }
 
 /**
- * Looks up a function of the other process of a session. `*out` is owned; it is called like any function, also with
- * functions of this process as arguments. Raises `ValueError` if the function does not exist.
+ * Looks up a function at the remote end of a session. The caller owns `*out` and calls it like any function; functions of
+ * this process may be arguments. Raises `ValueError` if the function does not exist.
  */
 ANYFN_MUST_USE static inline int anyfn_session_function(TVMFFIObjectHandle session, const char* name,
                                                         TVMFFIObjectHandle* out) {

@@ -436,7 +436,7 @@ struct Traits<String>;
 template <>
 struct Traits<Bytes>;
 
-/** A borrowed value. It is valid as long as what it was made of. */
+/** A borrowed value. It is valid as long as the value or object from which it was made. */
 class AnyView {
  public:
   AnyView() noexcept : value_(anyfn_none()) {}
@@ -514,7 +514,7 @@ class Any : public AnyView {
     out.value_ = value;
     return out;
   }
-  /** Gives the owned value away and becomes None. */
+  /** Transfers ownership of the value to the caller and becomes None. */
   TVMFFIAny release() noexcept { return std::exchange(value_, anyfn_none()); }
   /** Address of the value, for functions that store an owned value in it. The value must be None. */
   TVMFFIAny* out() noexcept { return &value_; }

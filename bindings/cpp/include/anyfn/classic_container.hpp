@@ -15,7 +15,7 @@ namespace runtime {
 inline namespace anyfn_v0 {
 namespace detail {
 
-/** Class that stands for the objects of a type of the runtime, in `as<..>()` and `IsInstance<..>()`. */
+/** Class that represents a built-in object type in `as<..>()` and `IsInstance<..>()`. */
 template <class Self>
 class BuiltinNode : public ::anyfn::Object {
  public:
@@ -56,7 +56,7 @@ template <class T>
 struct StringTraits;
 }  // namespace detail
 
-/** A string, as an object. It does not change. */
+/** An immutable string object. */
 class String : public ObjectRef {
  public:
   using ContainerType = StringObj;
@@ -101,7 +101,7 @@ inline std::string_view text_of(const char* x) { return x; }
 
 template <class T>
 inline constexpr bool is_string_v = std::is_base_of_v<String, T>;
-/** True for the operands of a comparison of a String with a String or another text. */
+/** True if one operand is a String and the other one a String, a `std::string` or a C string. */
 template <class A, class B>
 inline constexpr bool are_texts_v =
     (is_string_v<A> && (is_string_v<B> || std::is_convertible_v<const B&, const char*> || std::is_same_v<B, std::string>)) ||
@@ -179,7 +179,7 @@ struct OptionalTraits {
 };
 }  // namespace detail
 
-/** A reference that may be missing. */
+/** A reference to an object, or NullOpt. */
 template <class T>
 class Optional : public ObjectRef {
  public:
@@ -223,7 +223,7 @@ class ArrayNode : public detail::BuiltinNode<ArrayNode> {
 
 namespace detail {
 
-/** Position in a sequence that returns its elements by value. */
+/** Iterator over a sequence, which returns elements by value. */
 template <class C, class T>
 class IndexIterator {
  public:
@@ -274,7 +274,7 @@ struct ContainerTraits {
 
 }  // namespace detail
 
-/** A sequence that does not change while it is shared. A change of a shared Array makes a copy. */
+/** A sequence with copy-on-write: modifying an Array that other references share copies it first. */
 template <class T>
 class Array : public ObjectRef {
  public:
@@ -358,7 +358,7 @@ class Array : public ObjectRef {
     while (static_cast<int64_t>(size()) < n) push_back(value);
   }
   void resize(int64_t n) { resize(n, T()); }
-  /** Has no effect: an Array grows by itself. */
+  /** Has no effect: an Array grows automatically. */
   void reserve(int64_t) {}
   void clear() { *this = Array(); }
   template <class Iterator>
@@ -367,14 +367,14 @@ class Array : public ObjectRef {
     for (; first != last; ++first) items.push_back(*first);
     give(std::move(items));
   }
-  /** Returns an Array of the results of a function of each element. */
+  /** Returns an Array of the results of `function`, which is called with each element. */
   template <class F, class U = std::invoke_result_t<F, T>>
   Array<U> Map(F function) const {
     Array<U> out;
     for (const T& item : *this) out.push_back(function(item));
     return out;
   }
-  /** Replaces each element by the result of a function of it. */
+  /** Replaces each element with the result of `function` for that element. */
   template <class F>
   void MutateByApply(F function) {
     *this = Map(function);
@@ -404,7 +404,7 @@ class MapNode : public detail::BuiltinNode<MapNode> {
   size_t size() const { return static_cast<const TVMFFIMapCell*>(anyfn_object_cell(handle()))->size; }
 };
 
-/** A mapping in order of insertion that does not change while it is shared. A change makes a copy. */
+/** A mapping in insertion order with copy-on-write: modifying a Map that other references share copies it first. */
 template <class K, class V>
 class Map : public ObjectRef {
  public:
@@ -415,7 +415,7 @@ class Map : public ObjectRef {
   template <class Self>
   using AnyfnTraits = detail::ContainerTraits<Self, ::anyfn::Map<K, V>>;
 
-  /** Position in a Map. It refers to the pairs at the time when it was made. */
+  /** Iterator over the pairs that the Map had when the iterator was created. */
   class iterator {
    public:
     using difference_type = std::ptrdiff_t;
@@ -599,11 +599,11 @@ class NDArray : public ObjectRef {
   NDArray(const ::anyfn::Tensor& tensor) : ObjectRef(detail::ptr_of<Object>(tensor)) {}
   explicit NDArray(ObjectPtr<Object> data) : ObjectRef(std::move(data)) {}
 
-  /** Allocates a tensor whose elements are not set. */
+  /** Allocates a tensor with uninitialised elements. */
   static NDArray Empty(const ShapeTuple& shape, DLDataType dtype, Device device) {
     return NDArray(::anyfn::detail::run("anyfn.tensor_empty", shape, dtype, device).cast<::anyfn::Tensor>());
   }
-  /** Takes over a tensor of another library. On an error, the caller still owns it. */
+  /** Takes ownership of a DLPack tensor of another library. If this throws, the caller still owns the tensor. */
   static NDArray FromDLPack(DLManagedTensor* tensor) { return NDArray(::anyfn::Tensor::from_dlpack(tensor)); }
   /** Exports the tensor. The caller calls the deleter of the result once. */
   DLManagedTensor* ToDLPack() const {

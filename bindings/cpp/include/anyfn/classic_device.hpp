@@ -36,7 +36,7 @@ class DeviceAPI {
   static DeviceAPI Get(Device) { return DeviceAPI(); }
   const DeviceAPI* operator->() const { return this; }
 
-  /** Reads a property. It is None if the device does not know it. */
+  /** Reads a property of the device. The result is None if the device does not have the property. */
   void GetAttr(Device device, DeviceAttrKind kind, TVMRetValue* rv) const {
     *rv = ::anyfn::detail::run("runtime.GetDeviceAttr", static_cast<int>(device.device_type), device.device_id,
                                static_cast<int>(kind));
@@ -50,7 +50,7 @@ class DeviceAPI {
   void CopyDataFromTo(DLTensor* from, DLTensor* to, TVMStreamHandle stream) const {
     called(TVMDeviceCopyDataFromTo(from, to, stream));
   }
-  /** Allocates memory for a short time. It is freed on the same thread. */
+  /** Allocates temporary memory, which must be freed on the same thread. */
   void* AllocWorkspace(Device device, size_t size, DLDataType type_hint = {kDLUInt, 8, 1}) const {
     void* out = TVMBackendAllocWorkspace(device.device_type, device.device_id, size, type_hint.code, type_hint.bits);
     ICHECK(out != nullptr || size == 0) << "MemoryError: cannot allocate " << size << " bytes";

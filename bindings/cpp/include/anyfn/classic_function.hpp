@@ -238,7 +238,7 @@ class TVMRetValue {
   }
   /** The same value in the C++ headers. */
   const ::anyfn::Any& any() const { return value_; }
-  /** Gives the value away and becomes None. */
+  /** Transfers ownership of the value to the caller and becomes None. */
   TVMFFIAny release() { return value_.release(); }
 
  private:
@@ -255,7 +255,7 @@ class PackedFunc : public ::anyfn::PackedFunc {
   /** Makes a function of a C++ function, a lambda or another object that can be called. */
   template <class F, std::enable_if_t<::anyfn::detail::is_callable_v<std::decay_t<F>>, int> = 0>
   PackedFunc(F&& body) : ::anyfn::PackedFunc(std::forward<F>(body)) {}
-  /** The same function of the C++ headers. */
+  /** Returns a function object of the C++ headers of anyfn as a PackedFunc of this header. */
   static PackedFunc from(const ::anyfn::ObjectRef& function) {
     return ::anyfn::ObjectRef::from_borrowed<PackedFunc>(function.handle());
   }
@@ -476,7 +476,7 @@ class Registry {
   }
 
  private:
-  /** What pointers and references into the registry refer to. It is never freed. */
+  /** Storage of the functions and registrations to which callers keep pointers and references; never freed. */
   struct State {
     std::mutex mutex;
     std::map<std::string, std::vector<std::unique_ptr<PackedFunc>>> found;
@@ -519,7 +519,7 @@ class Registry {
   bool override_, at_load_;
 };
 
-/** Writes the arguments of a call whose number is not known when the program is compiled. */
+/** Writes the arguments of a call, the number of which need not be known at compile time. */
 class TVMArgsSetter {
  public:
   TVMArgsSetter(TVMValue* values, int* type_codes) : values_(values), type_codes_(type_codes) {}
@@ -555,7 +555,7 @@ class TVMArgsSetter {
 #define TVM_REGISTER_GLOBAL(OpName) \
   TVM_STR_CONCAT(TVM_FUNC_REG_VAR_DEF, __COUNTER__) = ::tvm::runtime::Registry::RegisterAtLoad(OpName)
 
-/** Exports a function of a library, which a module of the library has under the name. */
+/** Exports a function of a library. The module of the library finds the function under the name `ExportName`. */
 #define TVM_DLL_EXPORT_TYPED_FUNC(ExportName, Function) ANYFN_EXPORT_FUNC(ExportName, Function)
 #define TVM_DLL_EXPORT_PACKED_FUNC(ExportName, Function) ANYFN_EXPORT_FUNC(ExportName, Function)
 

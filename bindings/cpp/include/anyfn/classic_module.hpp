@@ -15,7 +15,7 @@ inline namespace anyfn_v0 {
 
 class Module;
 
-/** Base class of modules that a program implements. `Module(make_object<MyModuleNode>())` is such a module. */
+/** Base class of modules that a program implements. `Module(make_object<MyModuleNode>())` creates such a module. */
 class ModuleNode : public Object {
  public:
   static constexpr const char* _type_key = "anyfn.classic.ModuleNode";
@@ -108,7 +108,7 @@ class Module : public ObjectRef {
   PackedFunc GetFunction(const std::string& name, bool query_imports = false) const {
     return PackedFunc::from(module().find_function(name, query_imports));
   }
-  /** Lets the functions of this module find those of another one. */
+  /** Imports a module, whose functions the functions of this module can then look up. */
   void Import(const Module& other) const { module().import_module(other.module()); }
   detail::ModuleAccess operator->() const;
   /** Returns the ModuleNode if it is of class `T`, otherwise NULL. */
@@ -140,7 +140,7 @@ class Module : public ObjectRef {
 
 namespace detail {
 
-/** What `module->` offers: the methods of a ModuleNode, for modules of all languages. */
+/** Result of `Module::operator->`: the methods of ModuleNode for modules of any language. */
 class ModuleAccess {
  public:
   explicit ModuleAccess(Module module) : module_(std::move(module)) {}

@@ -216,7 +216,7 @@ inline std::string key_of(int32_t type_index) {
   ::anyfn::detail::throw_raised();
 }
 
-/** What is known of every object, of any language, by its header. */
+/** Members that are available for objects of any language, because they use only the object's header. */
 class ObjectHeader : public ::anyfn::Object {
  public:
   uint32_t type_index() const { return static_cast<uint32_t>(::anyfn::Object::type_index()); }
@@ -244,7 +244,7 @@ class ObjectHeader : public ::anyfn::Object {
 
 }  // namespace detail
 
-/** Type indices of the runtime's own types. The others are allotted at run time. */
+/** Type indices of the built-in types. The indices of other types are allocated at run time. */
 struct TypeIndex {
   enum {
     kRoot = kTVMFFIObject,
@@ -281,7 +281,7 @@ class Object : public detail::ObjectHeader {
   Object(const Object&) noexcept = default;
   Object& operator=(const Object&) noexcept = default;
   virtual ~Object() = default;
-  /** Shows the fields of the object to a visitor. */
+  /** Calls `Visit` of the visitor with the name and the address of each field. */
   virtual void VisitAttrs(AttrVisitor*) {}
 };
 
@@ -440,7 +440,7 @@ class ObjectRef {
   static constexpr bool _type_is_nullable = false;                                          \
   ANYFN_CLASSIC_REF_(TypeName, ParentType, ObjectName, ObjectName*)
 
-/** Declares a method that returns the object after copying it, if others refer to it. */
+/** Declares CopyOnWrite(), which copies the object first if it has other references, and returns it for modification. */
 #define TVM_DEFINE_OBJECT_REF_COW_METHOD(ObjectName)                                               \
   static_assert(ObjectName::_type_final, "the class of a copied object must be final");            \
   ObjectName* CopyOnWrite() {                                                                      \
@@ -451,7 +451,7 @@ class ObjectRef {
 
 namespace detail {
 
-/** Type index of the objects of a class, and what make_object() does besides. */
+/** Type index of the objects of a class, and the initialisation that make_object() does after the constructor. */
 template <class T, class = void>
 struct IndexOf {
   static int32_t get() { return ::anyfn::type_index_of<T>(); }

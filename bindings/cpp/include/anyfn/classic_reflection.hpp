@@ -49,7 +49,7 @@ class AttrVisitor {
     static_assert(sizeof(T) == sizeof(int), "an enumeration must be as large as an int");
     VisitEnum(key, reinterpret_cast<int*>(value));
   }
-  /** Fields that are references of a derived class. */
+  /** Visits a field whose type is a class that derives from ObjectRef. */
   template <class T, std::enable_if_t<std::is_base_of_v<ObjectRef, T> && !std::is_same_v<T, ObjectRef> &&
                                       !std::is_same_v<T, NDArray>, int> = 0>
   void Visit(const char* key, T* value) {

@@ -11,7 +11,7 @@
 namespace dmlc {
 inline namespace anyfn_v0 {
 
-/** Bytes that are read or written one after the other. Numbers are in the byte order of the machine. */
+/** A sequential byte stream. Numbers are stored in the byte order of the machine. */
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -34,7 +34,7 @@ class Stream {
     Write(static_cast<uint64_t>(items.size()));
     for (const T& item : items) Write(item);
   }
-  /** Reads what Write() has written. Returns false if the stream ends before. */
+  /** Reads what Write() has written. Returns false if the stream ends before the value is complete. */
   template <class T>
   bool Read(T* value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>, "values of this type cannot be read from a stream");

@@ -1,6 +1,6 @@
 /*
- * Containers that all languages share: Array and Map, which do not change while they are shared; List and Dict, which all
- * holders see change.
+ * Containers that all languages share: Array and Map, which are copied before a change if they are shared; List and Dict,
+ * which are mutable, so that a change is visible through all references.
  *
  *     void example() {
  *       anyfn::Array<int64_t> numbers = {1, 2, 3};
@@ -315,7 +315,7 @@ class Map : public ObjectRef {
   }
 };
 
-/** A sequence that all holders see change. Functions of the runtime read and change it, so threads may share it. */
+/** A mutable sequence. Each operation is a call of the runtime, which holds the lock of the List, so threads may share it. */
 template <class T>
 class List : public ObjectRef {
  public:

@@ -31,7 +31,7 @@ inline namespace v0 {
 /** Definition of a type that derives from a type with a key; see the top of this header. Strings are not copied. */
 class DerivedType : private detail::FieldOptions {
  public:
-  /** `parent` is the key of a type; NULL stands for the type of all objects. */
+  /** `parent` is the key of the parent type, or NULL for `ffi.Object`. */
   explicit DerivedType(const char* key, const char* parent, const char* doc = "") : key_(key), parent_(parent), doc_(doc) {}
 
   /**

@@ -60,7 +60,7 @@ class ANYFN_VISIBLE Error : public std::runtime_error {
   }
   ~Error() override { anyfn_release_object(object_); }
 
-  /** Takes over a reference to an error object. */
+  /** Returns an Error that owns the reference `object`, which the caller must not release. */
   static Error from_owned(TVMFFIObjectHandle object) noexcept { return Error(object); }
 
   /** Takes the error that is raised on this thread. */
@@ -81,7 +81,7 @@ class ANYFN_VISIBLE Error : public std::runtime_error {
     return text_.c_str();
   }
 
-  /** Error that caused this one; false if there is none. */
+  /** Returns true if another error caused this one. */
   bool has_cause() const noexcept { return cause_object() != nullptr; }
   /** Error that caused this one. has_cause() must be true. */
   Error cause() const noexcept {

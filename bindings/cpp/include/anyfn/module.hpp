@@ -1,5 +1,5 @@
 /*
- * Modules: libraries of functions, and other things that have functions by name.
+ * Modules: libraries, and other objects that provide functions by name.
  *
  *     double call_scale(const char* file) {
  *       anyfn::Module module = anyfn::Module::load(file);

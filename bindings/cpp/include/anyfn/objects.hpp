@@ -32,7 +32,7 @@ class Object {
   static constexpr const char* kTypeKey = "ffi.Object";
 
   Object() noexcept { reset(nullptr, kTVMFFIObject); }
-  /** A copy is an object of its own, with its own references. */
+  /** A copy is a new object with its own reference count. */
   Object(const Object&) noexcept : Object() {}
   Object& operator=(const Object&) noexcept { return *this; }
 
@@ -40,7 +40,7 @@ class Object {
   /** The object in the C API. */
   TVMFFIObject* handle() const noexcept { return const_cast<TVMFFIObject*>(&header_); }
 
-  /** For make_object(). */
+  /** Initialises the header, for make_object() only. */
   void reset(TVMFFIObjectDeleter deleter, int32_t type_index) noexcept {
     header_.combined_ref_count = detail::one_reference;
     header_.type_index = type_index;

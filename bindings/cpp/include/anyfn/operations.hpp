@@ -28,7 +28,7 @@ inline bool structural_equal(const Any& a, const Any& b, bool map_free_vars = fa
   return detail::run("ffi.StructuralEqual", a, b, map_free_vars, false);
 }
 
-/** Hash of the structure of a value: values that are structurally equal have the same. */
+/** Returns the structural hash of a value. Structurally equal values have the same hash. */
 inline int64_t structural_hash(const Any& value, bool map_free_vars = false) {
   return detail::run("ffi.StructuralHash", value, map_free_vars, false);
 }

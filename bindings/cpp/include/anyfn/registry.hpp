@@ -99,7 +99,7 @@ class Registration {
   Registration& set_body_typed(F&& body, Names... names) {
     return set_body(std::forward<F>(body), names...);
   }
-  /** Registers a method. The object is the first argument: of the class of objects or references that has the method. */
+  /** Registers a method. The first argument of the function is the object, or the reference, whose class has the method. */
   template <class M, class... Names, std::enable_if_t<std::is_member_function_pointer_v<M>, int> = 0>
   Registration& set_body_method(M method, Names... names) {
     return set_body(detail::bind_method<void>(method), names...);
