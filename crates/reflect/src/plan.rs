@@ -68,15 +68,18 @@ impl PlanCache {
         let unknown = || Error::new("RuntimeError", "the type of an object is not registered");
         let info = TypeInfo::from_index(index).ok_or_else(unknown)?;
         let cell = self.by_type.cell(index).ok_or_else(unknown)?;
-        let known = cell.get();
-        // Read before the fields and hooks: whatever is registered meanwhile makes the plan outdated.
-        let registered = self.registered(info);
-        if let Some(plan) = known
-            && plan.made_at == registered
-        {
-            return Ok(plan);
+        let mut known = cell.get();
+        loop {
+            // Read before the fields and hooks: whatever is registered meanwhile makes the plan outdated.
+            let registered = self.registered(info);
+            if let Some(plan) = known
+                && plan.made_at == registered
+            {
+                return Ok(plan);
+            }
+            // If another thread was faster, its plan may be older than `registered`, so it is compared as well.
+            known = Some(cell.replace(known, Box::new(self.make(info, registered, known))));
         }
-        Ok(cell.replace(known, Box::new(self.make(info, registered, known))))
     }
 
     fn registered(&self, info: TypeInfo) -> Registered {

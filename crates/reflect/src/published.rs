@@ -47,7 +47,10 @@ impl<T: Sync, P: Pointer<T>> Published<T, P> {
     }
 
     /// Publishes `new` if the cell still refers to `old`, the result of [`get`](Self::get). If another thread was faster,
-    /// `new` is dropped. Returns the value to which the cell refers now.
+    /// `new` is dropped. Returns the value to which the cell refers now, which may be older than `new`.
+    ///
+    /// # Panics
+    /// Panics if `old` is a value of another cell and this one is empty.
     pub(crate) fn replace(&self, old: Option<&'static T>, new: Box<T>) -> &'static T {
         let new = Box::into_raw(new);
         let old = old.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut());
@@ -57,6 +60,7 @@ impl<T: Sync, P: Pointer<T>> Published<T, P> {
             Err(faster) => {
                 // SAFETY: the value was leaked above, and no other code has its address.
                 drop(unsafe { Box::from_raw(new) });
+                assert!(!faster.is_null(), "the cell is empty, and `old` is not one of its values");
                 // SAFETY: the cell did not refer to `old` any more, so `replace` has leaked the value in another thread.
                 // A cell never becomes empty again.
                 unsafe { &*faster }

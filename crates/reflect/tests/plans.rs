@@ -1,4 +1,4 @@
-//! Tests that operations see what a type registers after its objects were compared, hashed, printed or copied for the first
+//! Tests that operations see what a type registers after its objects were compared, hashed or printed for the first
 //! time.
 
 use core::ffi::{c_int, c_void};
