@@ -30,7 +30,7 @@ pub(crate) enum Ability {
 /// Converts an object by the first applicable conversion, such as DLPack, the buffer protocol or `__index__`.
 /// An object that supports no conversion is passed as an opaque reference to the Python object.
 pub(crate) fn of(arg: Obj<'_>, at: &At<'_>) -> Res<Ability> {
-    if dlpack::is_known_immutable(arg.type_ptr())
+    if dlpack::is_known_exporter(arg.type_ptr())
         && let Some(tensor) = dlpack::tensor(arg, at)?
     {
         return Ok(Ability::Native(tensor.into()));

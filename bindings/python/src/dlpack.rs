@@ -184,7 +184,10 @@ fn is_host(device_type: i32) -> bool {
 /// Makes a tensor from an object that exports its memory through DLPack. Returns `None` if the object does not
 /// support DLPack.
 pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
-    let is_immutable = known(producer.type_ptr()).is_none() && is_immutable(producer)?;
+    let is_exporter = is_known_exporter(producer.type_ptr());
+    let package =
+        if is_exporter || known(producer.type_ptr()).is_some() { None } else { immutable_package(producer)? };
+    let is_immutable = is_exporter || package.is_some();
     // An array that is described by a table carries no flag that it is read-only.
     if !is_immutable
         && let Some(table) = find(producer)?
@@ -195,10 +198,11 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
         py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
         return keep(managed, producer, at).map(Some);
     }
-    if is_immutable
+    if (is_exporter || package.is_some_and(|package| EXPORTERS.contains(&package)))
         && at.is_only_read()
         && let Some(tensor) = from_buffer(producer, at)?
     {
+        remember_exporter(producer);
         return Ok(Some(tensor));
     }
     if producer.class().attr_opt(names::DLPACK.get())?.is_none() {
@@ -221,31 +225,29 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
 /// rely on values that do not change.
 const IMMUTABLE: [&str; 3] = ["jax", "jaxlib", "tensorflow"];
 
-/// Classes of immutable arrays that arguments had so far. They are kept alive for the lifetime of the process. Read and
-/// written under the GIL.
-static IMMUTABLE_CLASSES: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
+/// Those of these packages whose arrays in main memory export that memory as a buffer. An array of TensorFlow on another device
+/// exports a copy.
+const EXPORTERS: [&str; 2] = ["jax", "jaxlib"];
 
-/// Returns true if an earlier argument of this class was an immutable array.
+/// Classes of immutable arrays that exported a buffer so far. They are kept alive for the lifetime of the process. Read and
+/// written under the GIL.
+static EXPORTER_CLASSES: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
+
+/// Returns true if an earlier argument of this class was an immutable array that exported a buffer.
 #[inline]
-pub(crate) fn is_known_immutable(class: *mut ffi::PyTypeObject) -> bool {
-    IMMUTABLE_CLASSES.iter().any(|known| ptr::eq(known.load(Ordering::Relaxed), class))
+pub(crate) fn is_known_exporter(class: *mut ffi::PyTypeObject) -> bool {
+    EXPORTER_CLASSES.iter().any(|known| ptr::eq(known.load(Ordering::Relaxed), class))
 }
 
-/// Returns true if an array belongs to a package whose arrays are immutable.
-fn is_immutable(array: Obj<'_>) -> Res<bool> {
-    if is_known_immutable(array.type_ptr()) {
-        return Ok(true);
-    }
-    let is_immutable = is_of_immutable_package(array)?;
-    if is_immutable
-        && let Some(free) = IMMUTABLE_CLASSES.iter().find(|known| known.load(Ordering::Relaxed).is_null())
+fn remember_exporter(array: Obj<'_>) {
+    if !is_known_exporter(array.type_ptr())
+        && let Some(free) = EXPORTER_CLASSES.iter().find(|known| known.load(Ordering::Relaxed).is_null())
     {
         free.store(array.class().to_own().into_ptr().cast(), Ordering::Relaxed);
     }
-    Ok(is_immutable)
 }
 
-/// Makes a tensor from the buffer that an immutable array exports. This takes a fifth of the time that JAX needs for a DLPack
+/// Makes a tensor from the buffer that an array of one of the [`EXPORTERS`] exports. This takes a fifth of the time that JAX needs for a DLPack
 /// capsule. Returns `None` for an array that exports no read-only buffer: an array on another device, an array of a data type
 /// that the buffer protocol lacks, such as bfloat16, or an array without dimensions.
 fn from_buffer(array: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
@@ -264,13 +266,15 @@ fn from_buffer(array: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     }
 }
 
-fn is_of_immutable_package(array: Obj<'_>) -> Res<bool> {
-    let Some(module) = array.class().attr_opt(names::MODULE.get())? else { return Ok(false) };
+/// Returns the package of an array, if that package has immutable arrays.
+fn immutable_package(array: Obj<'_>) -> Res<Option<&'static str>> {
+    let Some(module) = array.class().attr_opt(names::MODULE.get())? else { return Ok(None) };
     let Ok(module) = module.obj().to_text() else {
         py::clear_error();
-        return Ok(false);
+        return Ok(None);
     };
-    Ok(IMMUTABLE.contains(&module.split('.').next().unwrap_or_default()))
+    let package = module.split('.').next().unwrap_or_default();
+    Ok(IMMUTABLE.into_iter().find(|known| *known == package))
 }
 
 /// Makes a tensor from a DLPack tensor that `producer` has exported, and takes ownership of the DLPack tensor.
