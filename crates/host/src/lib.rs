@@ -30,6 +30,9 @@ pub use anyfn_bundle as bundle;
 /// Diagnosis of the anyfn installation, with a test of each component, such as the compiler or a device.
 #[cfg(feature = "doctor")]
 pub use anyfn_doctor as doctor;
+/// OpenCL devices, and modules of kernels in OpenCL C.
+#[cfg(feature = "opencl")]
+pub use anyfn_opencl as opencl;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;

@@ -12,6 +12,8 @@ extern crate anyfn_core as _;
 extern crate anyfn_doctor as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;
+#[cfg(feature = "opencl")]
+extern crate anyfn_opencl as _;
 #[cfg(feature = "reflect")]
 extern crate anyfn_reflect as _;
 #[cfg(feature = "rpc")]

@@ -29,6 +29,7 @@ const FEATURES: &str = "\
     construct ffi._RegisterFFIInit ffi.MakeObject anyfn.RegisterFieldCopy\n\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
+    opencl anyfn.opencl_\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
     streams runtime.Device_S anyfn.device_current_stream anyfn.device_enter_stream \
         anyfn.device_leave_stream anyfn.device_event\n\

@@ -1,0 +1,156 @@
+//! The module kind `opencl`: kernels in OpenCL C, each of which is a function.
+//!
+//! A module holds source. It is built for a device when a function is called with tensors of that device for the first
+//! time, so that a module can be created, saved and loaded where there is no device.
+
+mod kernel;
+mod launch;
+mod log;
+mod payload;
+mod program;
+
+use std::sync::Arc;
+
+use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
+
+pub use kernel::{Extent, Kernel};
+
+/// Kind of the modules.
+const KIND: &str = "opencl";
+
+/// Content of a module of kind `opencl`.
+struct Content {
+    kernels: Vec<Kernel>,
+    source: String,
+}
+
+/// Line before each kernel in the code that Apache TVM generates. Each part is a program of its own.
+fn marker(kernel: &Kernel) -> String {
+    format!("// Function: {}\n", kernel.name)
+}
+
+impl Content {
+    fn new(kernels: Vec<Kernel>, source: String) -> Result<Content> {
+        for (at, kernel) in kernels.iter().enumerate() {
+            if kernels[..at].iter().any(|other| other.name == kernel.name) {
+                bail!("ValueError", "kernel `{}` occurs twice", kernel.name);
+            }
+        }
+        if kernels.is_empty() {
+            bail!("ValueError", "a module of kind `opencl` needs at least one kernel");
+        }
+        Ok(Content { kernels, source })
+    }
+
+    /// Returns the source of the program that contains a kernel.
+    fn source_of(&self, kernel: &Kernel) -> &str {
+        let start = |kernel: &Kernel| {
+            let marker = marker(kernel);
+            let found = self.source.match_indices(&marker).map(|(at, _)| at);
+            found.into_iter().find(|at| *at == 0 || self.source.as_bytes()[at - 1] == b'\n')
+        };
+        // Without a marker for each kernel, the source is one program.
+        let Some(starts) = self.kernels.iter().map(start).collect::<Option<Vec<usize>>>() else {
+            return &self.source;
+        };
+        let Some(own) = start(kernel) else { return &self.source };
+        let end = starts.into_iter().filter(|start| *start > own).min().unwrap_or(self.source.len());
+        &self.source[own..end]
+    }
+}
+
+impl ModuleKind for Content {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+        let index = self.kernels.iter().position(|kernel| kernel.name == name);
+        Ok(index.map(|index| launch::function(self.clone(), index)))
+    }
+
+    fn functions(&self) -> Vec<String> {
+        self.kernels.iter().map(|kernel| kernel.name.clone()).collect()
+    }
+
+    fn property_mask(&self) -> i32 {
+        Module::SAVED | Module::RUNS
+    }
+
+    fn save_to_bytes(&self) -> Result<Vec<u8>> {
+        Ok(payload::write(&self.kernels, &self.source))
+    }
+
+    fn inspect_source(&self, _format: &str) -> Result<String> {
+        Ok(self.source.clone())
+    }
+}
+
+/// Creates a module from OpenCL C. `device` is a device for which it is built at once, so that errors in the source are
+/// found early; `None` builds it at the first launch.
+///
+/// # Errors
+/// Returns `ValueError` if there is no kernel or two have one name. With a device also `RuntimeError` if the device is not
+/// available or the source does not compile, and `ValueError` if a kernel differs from its description.
+pub fn module(source: &str, kernels: Vec<Kernel>, device: Option<Device>) -> Result<Module> {
+    let content = Content::new(kernels, source.to_owned())?;
+    if let Some(device) = device {
+        if device.0.device_type != anyfn::abi::kDLOpenCL {
+            bail!("ValueError", "expected a device of kind `opencl` but got {device}");
+        }
+        for index in 0..content.kernels.len() {
+            launch::build(&content, index, device.0.device_id)?;
+        }
+    }
+    Module::new(content)
+}
+
+/// Creates a module of kind `opencl` from OpenCL C. `kernels` maps the name of each kernel to its parameters: "pointer"
+/// for each buffer, the data type of each scalar, then the extents of a launch ("blockIdx.x" is the number of work groups
+/// in the first dimension, "threadIdx.x" the number of work items of a group). If `device` is given, the module is built
+/// for it at once, otherwise at the first launch.
+#[register("anyfn.opencl_module", blocking)]
+fn opencl_module(
+    source: &str,
+    kernels: Map<Text, Array<Text>>,
+    #[default(None)] device: Option<Device>,
+) -> Result<Module> {
+    let mut parsed = Vec::new();
+    for (name, params) in kernels.iter() {
+        let params: Vec<Text> = params.iter().collect();
+        parsed.push(Kernel::parse(&name, params.iter().map(|param| &**param))?);
+    }
+    module(source, parsed, device)
+}
+
+/// Loads a module of kind `opencl` from bytes that `save_to_bytes` or Apache TVM has written.
+#[register("ffi.Module.load_from_bytes.opencl")]
+fn load_from_bytes(bytes: anyfn::Bytes) -> Result<Module> {
+    let (kernels, source) = payload::read(&bytes)?;
+    Module::new(Content::new(kernels, source)?)
+}
+
+/// Loads a module of kind `opencl` from a file that `write_to_file` has written.
+#[register("ffi.Module.load_from_file.opencl")]
+fn load_from_file(path: &str, _format: &str) -> Result<Module> {
+    match std::fs::read(path) {
+        Ok(bytes) => load_from_bytes(anyfn::Bytes::from(&*bytes)),
+        Err(error) => bail!("RuntimeError", "Cannot read {path}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_parts_are_programs_of_their_own() {
+        let kernel = |name: &str| Kernel::parse(name, ["pointer"]).unwrap();
+        let source = "lost\n// Function: a\nA\n// Function: ab\nAB\n";
+        let content = Content::new(vec![kernel("a"), kernel("ab")], source.into()).unwrap();
+        assert_eq!(content.source_of(&content.kernels[0]), "// Function: a\nA\n");
+        assert_eq!(content.source_of(&content.kernels[1]), "// Function: ab\nAB\n");
+        let content = Content::new(vec![kernel("a"), kernel("b")], source.into()).unwrap();
+        assert_eq!(content.source_of(&content.kernels[0]), source);
+    }
+}
