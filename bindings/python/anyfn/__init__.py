@@ -11,7 +11,7 @@ Contents:
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     tensors         tensor, empty, zeros, full; Tensor, from_dlpack, const
-    devices         device, cpu, cuda, devices, Stream
+    devices         device, cpu, cuda, devices, Stream; opencl_module makes a module of kernels in OpenCL C
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
                     register_module_loader define custom module kinds
@@ -73,6 +73,7 @@ from ._module import (
     load_module,
     make_module,
     mapped_libraries,
+    opencl_module,
     reap,
     register_module_loader,
     start_ledger,
@@ -180,6 +181,7 @@ __all__ = [
     "make_module",
     "mapped_libraries",
     "num_threads",
+    "opencl_module",
     "profile",
     "reap",
     "recursive_equal",

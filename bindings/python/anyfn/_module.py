@@ -4,15 +4,15 @@ import os
 
 from . import _core
 from ._object import _own_class
+from ._values import device as _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Literal, Optional, TypeVar, Union, overload
 
     from ._core import Object as _Base, PackedFunc
     from ._measure import Timing
-    from ._values import device as _Device
 
     _C = TypeVar("_C", bound=type)
     _Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
@@ -195,7 +195,7 @@ class Module(_Base):
         return leases
 
     def time_evaluator(
-        self, name: str, device: "Optional[Union[str, _Device]]" = None, **options: "Any"
+        self, name: str, device: "Optional[Union[str, _device]]" = None, **options: "Any"
     ) -> "PackedFunc[..., Timing]":
         """Returns a function that measures the function ``name``; the options are those of ``anyfn.time_evaluator``."""
         return self.get_function(name).time_evaluator(device, **options)
@@ -402,6 +402,32 @@ def make_module(content: "Any") -> "Module":
     if mask is not None:
         args += ["property_mask", int(mask)]
     return _core.get_global_func("ffi.ModuleCreate", False)(*args)
+
+
+def opencl_module(
+    source: str,
+    kernels: "Mapping[str, Iterable[str]]",
+    device: "Optional[Union[_device, str]]" = None,
+) -> "Module":
+    """Returns a module whose functions are the kernels of a source in OpenCL C.
+
+    ``kernels`` maps the name of each kernel to the parameters of its function: ``"pointer"`` for each buffer and the data
+    type of each scalar, in the order of the source, then the extents of a launch. ``"blockIdx.x"`` (``y``, ``z``) is the
+    number of work groups in a dimension, ``"threadIdx.x"`` the number of work items of a group. Extents that are not listed
+    are 1.
+
+    The source is built for a device when one of its kernels is called with tensors of that device for the first time.
+    With ``device``, it is built for this device at once. Raises ``ValueError`` for a description that is invalid or does not
+    fit the source, and ``RuntimeError`` with the log of the driver if the source does not compile, or with the reason if the
+    device is not available.
+
+    >>> source = "kernel void scale(global float *x, float by) { x[get_global_id(0)] *= by; }"
+    >>> module = opencl_module(source, {"scale": ["pointer", "float32", "blockIdx.x", "threadIdx.x"]})
+    >>> module.kind
+    'opencl'
+    """
+    table = {name: _list_of(f"kernels[{name!r}]", params) for name, params in kernels.items()}
+    return _releasing("anyfn.opencl_module")(source, table, None if device is None else _device(device))
 
 
 def register_module_loader(

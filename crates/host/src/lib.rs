@@ -86,6 +86,11 @@ struct Bundles;
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
 
+/// Documentation tests: the Rust samples of `docs/devices.md`.
+#[cfg(all(doctest, feature = "opencl"))]
+#[doc = include_str!("../../../docs/devices.md")]
+struct Devices;
+
 /// Documentation tests: the Rust samples of `docs/signature.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/signature.md")]

@@ -313,6 +313,9 @@ class Constant:
 
 anyfn.register_module_loader(Constant.kind, lambda data: Constant(data[0]), override=True)
 constant: Module = anyfn.make_module(Constant(5))
+kernels: Module = anyfn.opencl_module(
+    "kernel void zero(global int *x) { x[get_global_id(0)] = 0; }", {"zero": ["pointer", "blockIdx.x", "threadIdx.x"]}
+)
 bits_of_module: int = constant.get_property_mask()
 carried: list[Module] = constant.imports
 texts: list[str] = [constant.inspect_source(), *constant.get_write_formats()]

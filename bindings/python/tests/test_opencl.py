@@ -1,0 +1,225 @@
+"""Tests of OpenCL devices and of modules of kind `opencl`; skipped where there is no OpenCL device."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import anyfn
+from samples import run_page
+
+WHY_MISSING = anyfn.device("opencl", 0).why_missing
+needs_device = pytest.mark.skipif(WHY_MISSING is not None, reason=f"opencl: {WHY_MISSING}")
+
+SOURCE = """
+kernel void add(global const float *x, global const float *y, global float *z, int n) {
+    int i = get_global_id(0);
+    if (i < n) z[i] = x[i] + y[i];
+}
+kernel void spin(global int *x, int times) {
+    int sum = 0;
+    for (int i = 0; i < times; ++i) sum = sum * 31 + i;
+    x[get_global_id(0)] = sum;
+}
+"""
+KERNELS = {
+    "add": ["pointer", "pointer", "pointer", "int32", "blockIdx.x", "threadIdx.x"],
+    "spin": ["pointer", "int32", "blockIdx.x", "threadIdx.x"],
+}
+
+
+def run(code, **variables):
+    """Runs Python code in a new process with additional environment variables. Returns what it prints."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_device
+def test_tensors_and_kernels():
+    x = np.arange(1000, dtype="float32")
+    a, b = anyfn.tensor(x, device="opencl:0"), anyfn.tensor(2 * x).to("opencl:0")
+    c = anyfn.empty(1000, "float32", "opencl:0")
+    assert str(a.device) == "opencl:0" and c.device == anyfn.device("opencl")
+    module = anyfn.opencl_module(SOURCE, KERNELS, device="opencl:0")
+    assert module.add(a, b, c, 1000, 16, 64) is None
+    np.testing.assert_array_equal(c.to("cpu").numpy(), 3 * x)
+    # Layouts, types and views travel, too.
+    square = anyfn.tensor(x.reshape(20, 50).T, device="opencl:0")
+    np.testing.assert_array_equal(square.to("cpu").numpy(), x.reshape(20, 50).T)
+    assert anyfn.tensor([1, 2, 3], device="opencl:0").to("cpu").numpy().tolist() == [1, 2, 3]
+    with pytest.raises(BufferError, match=r"the tensor is on opencl:0: .*use \.to\('cpu'\)\.numpy\(\)"):
+        a.numpy()
+
+
+@needs_device
+def test_properties_of_the_device():
+    device = anyfn.device("opencl")
+    assert device in anyfn.devices() and device.exists
+    assert device.name and device.compute_units >= 1 and device.max_threads_per_block >= 1
+    assert 0 < device.free_memory <= device.total_memory
+    before = device.free_memory
+    held = anyfn.empty(1 << 20, "uint8", device)
+    assert device.free_memory == before - held.nbytes
+    del held
+    assert device.free_memory == before
+    device.synchronize()
+
+
+@needs_device
+def test_mistakes_are_named():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    x = anyfn.zeros(4, "float32", "opencl:0")
+    with pytest.raises(ValueError, match=r"argument 1 of kernel `add`: expected a tensor on opencl but got one on cpu:0"):
+        module.add(x, np.zeros(4, "float32"), x, 4, 1, 4)
+    with pytest.raises(TypeError, match=r"expected 6 arguments for add\(pointer, .*\) but got 1"):
+        module.add(x)
+    with pytest.raises(TypeError, match="argument 2 of kernel `add`: expected a tensor of float32 but got int32"):
+        module.add(x, x, anyfn.zeros(4, "int32", "opencl:0"), 4, 1, 4)
+    with pytest.raises(ValueError, match="a work group of 1073741824 x 1 x 1 is too large for opencl:0"):
+        module.add(x, x, x, 4, 1, 1 << 30)
+    with pytest.raises(RuntimeError, match=r"cannot build a program of OpenCL C for opencl:0[\s\S]*line 1: kernel void f"):
+        anyfn.opencl_module("kernel void f(global int *x) { x[0] = y; }", {"f": ["pointer"]}, device="opencl:0")
+    with pytest.raises(ValueError, match="the source has no kernel `sub`, only: add, spin"):
+        anyfn.opencl_module(SOURCE, {"sub": ["pointer"]}, device="opencl:0")
+    with pytest.raises(RuntimeError, match=r"device opencl:99 is not available: .* found only opencl:0 \("):
+        anyfn.empty(1, device="opencl:99")
+    with pytest.raises(MemoryError, match="cannot allocate"):
+        anyfn.empty(1 << 45, "uint8", "opencl:0")
+    with pytest.raises(AttributeError):
+        module.sub
+    np.testing.assert_array_equal(x.to("cpu").numpy(), np.zeros(4))
+
+
+def test_descriptions_are_checked():
+    for kernels, reason in [
+        ({}, "needs at least one kernel"),
+        ({"f": ["pointer", "text"]}, "text"),
+        ({"f": ["int32"]}, "at least one argument must be a `pointer`"),
+        ({"f": ["pointer", "blockIdx.w"]}, "expected an extent"),
+        ({"f g": ["pointer"]}, "expected the name of a kernel but got `f g`"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            anyfn.opencl_module(SOURCE, kernels)
+    with pytest.raises(TypeError, match="expected a list, got a str"):
+        anyfn.opencl_module(SOURCE, {"add": "pointer"})
+
+
+def test_modules_are_files(tmp_path):
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    module.write_to_file(tmp_path / "f.opencl")
+    loaded = anyfn.load_module(tmp_path / "f.opencl")
+    assert loaded.kind == "opencl" and loaded.list_functions() == ["add", "spin"]
+    assert loaded.save_to_bytes() == module.save_to_bytes() and loaded.inspect_source() == SOURCE
+    (tmp_path / "f.opencl").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="its 7 bytes are damaged or in another format, at byte 0"):
+        anyfn.load_module(tmp_path / "f.opencl")
+
+
+def test_modules_travel_in_bundles(tmp_path):
+    """A bundle contains the module, and loads where there is no device. The first use is the error."""
+    host = tmp_path / "host.c"
+    host.write_text("int unused_by_this_test(void) { return 0; }\n", encoding="utf-8")
+    anyfn.bundle(tmp_path / "f.so", [host], anyfn.opencl_module(SOURCE, KERNELS))
+    use = (
+        "import anyfn, numpy as np\n"
+        f"add = anyfn.load_module({str(tmp_path / 'f.so')!r}).get_function('add', query_imports=True)\n"
+    )
+    absent = use + (
+        "try:\n    add(np.zeros(4, 'float32'), np.zeros(4, 'float32'), np.zeros(4, 'float32'), 4, 1, 4)\n"
+        "except RuntimeError as error:\n    print(error)\n"
+    )
+    text = run(absent, ANYFN_OPENCL_LIBRARY="libno_such_opencl.so")
+    assert text.startswith("device opencl:0 is not available: the OpenCL loader cannot be opened"), text
+    assert "libno_such_opencl.so" in text
+    if WHY_MISSING is None:
+        present = use + (
+            "x = anyfn.tensor(np.arange(4, dtype='float32'), device='opencl:0')\n"
+            "add(x, x, x, 4, 1, 4)\n"
+            "print(x.to('cpu').numpy().tolist())\n"
+        )
+        assert run(present) == "[0.0, 2.0, 4.0, 6.0]\n"
+
+
+@needs_device
+def test_time_is_that_of_the_device():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    x = anyfn.zeros(64, "int32", "opencl:0")
+    module.spin(x, 1, 1, 64)
+    evaluate = module.time_evaluator("spin", "opencl:0", number=3, repeat=3)
+    short, long = evaluate(x, 1_000, 1, 64), evaluate(x, 3_000_000, 1, 64)
+    # Launches return before the work is done, so a clock of the host would measure about the same for both.
+    assert 0 < short.min < long.min and long.min > 20 * short.min
+
+
+@needs_device
+def test_streams():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    x = anyfn.zeros(64, "int32", "opencl:0")
+    with anyfn.Stream("opencl:0") as stream:
+        module.spin(x, 10, 1, 64)
+        stream.synchronize()
+    assert x.to("cpu").numpy().any()
+
+
+@needs_device
+def test_threads_and_interrupts():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    until, failures = time.monotonic() + 3, []
+
+    def work(seed):
+        try:
+            x = np.full(200, seed, "float32")
+            while time.monotonic() < until:
+                a, c = anyfn.tensor(x, device="opencl:0"), anyfn.empty(200, "float32", "opencl:0")
+                module.add(a, a, c, 200, 4, 64)
+                np.testing.assert_array_equal(c.to("cpu").numpy(), 2 * x)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    # Drivers replace the handlers of signals when they are initialised; Python's must stay.
+    code = (
+        "import anyfn, os, signal\n"
+        "anyfn.zeros(4, device='opencl:0')\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    [None for _ in range(10**8)]\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    assert run(code) == "interrupted\n"
+
+
+@needs_device
+def test_the_doctor_launches_a_kernel():
+    checks = json.loads(run("import sys; from anyfn.__main__ import main; sys.exit(main(['doctor', '--json']))"))["checks"]
+    found = [check for check in checks if check["id"].startswith("device.opencl")]
+    count = sum(device.device_type == 4 for device in anyfn.devices())
+    assert len(found) == count
+    for check in found:
+        assert check["status"] == "ok" and "launched a kernel" in check["done"] and "work groups of up to" in check["why"]
+
+
+def test_the_doctor_names_a_missing_library():
+    code = "import sys; from anyfn.__main__ import main; sys.exit(main(['doctor', '--json']))"
+    checks = json.loads(run(code, ANYFN_OPENCL_LIBRARY="libno_such_opencl.so"))["checks"]
+    (check,) = [check for check in checks if check["id"].startswith("device.opencl")]
+    assert check["status"] == "off" and "libno_such_opencl.so" in check["why"]
+
+
+@needs_device
+@pytest.mark.skipif("ANYFN_WHEEL" in os.environ, reason="runs with the sources, not with the wheel")
+def test_the_guide():
+    """Runs ``docs/devices.md`` block by block."""
+    run_page("docs/devices.md", {}, 5)
