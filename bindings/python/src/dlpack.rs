@@ -225,7 +225,7 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
 /// rely on values that do not change.
 const IMMUTABLE: [&str; 3] = ["jax", "jaxlib", "tensorflow"];
 
-/// Those of these packages whose arrays in main memory export that memory as a buffer. An array of TensorFlow on another device
+/// Packages of `IMMUTABLE` whose arrays in main memory export that memory as a buffer. An array of TensorFlow on another device
 /// exports a copy.
 const EXPORTERS: [&str; 2] = ["jax", "jaxlib"];
 
