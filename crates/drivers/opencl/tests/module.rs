@@ -274,7 +274,7 @@ fn programs_that_do_not_fit_are_errors() {
 fn memory_that_the_device_does_not_have_is_an_error() {
     let driver = driver_of(DEVICE).unwrap();
     let Some(Value::Int(total)) = driver.attribute(0, Attribute::TotalMemory) else { panic!("no memory") };
-    let result = Tensor::empty(DType::UINT8, &[total], DEVICE).map(|_| Any::NONE);
+    let result = Tensor::empty(DType::UINT8, &[total + 1], DEVICE).map(|_| Any::NONE);
     refused(result, "MemoryError", "cannot allocate");
     // Many buffers, too: each of a tenth of the memory, which is not used.
     let mut all = Vec::new();
@@ -381,7 +381,7 @@ fn eight_threads_use_one_device() {
 /// Runs this program again, with only the test `name` and a variable that makes it run.
 fn child(name: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args([name, "--exact", "--ignored", "--nocapture"]).envs(variables.iter().copied());
+    command.args([name, "--exact", "--include-ignored", "--nocapture"]).envs(variables.iter().copied());
     command.output().unwrap()
 }
 
@@ -473,6 +473,35 @@ fn two_devices() {
         "ValueError",
         "on one device but got opencl:1 and opencl:0",
     );
+}
+
+/// Runs tests on the simulator Oclgrind, which checks all arguments of OpenCL, and accesses of kernels to memory. Tests with
+/// several threads are left out, because its queues are not made for them.
+#[test]
+fn a_simulator_finds_no_mistake() {
+    let library = "/usr/lib/oclgrind/liboclgrind-rt-icd.so";
+    if !std::path::Path::new(library).exists() || !has_device() {
+        return anyfn_skip::report("no Oclgrind (`apt-get install oclgrind`)");
+    }
+    let folder = std::env::temp_dir().join(format!("anyfn-oclgrind-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("oclgrind.icd"), library).unwrap();
+    let checks =
+        ["OCLGRIND_CHECK_API", "OCLGRIND_DATA_RACES", "OCLGRIND_UNINITIALIZED"].map(|name| (name, "1"));
+    let variables = [&[("OCL_ICD_VENDORS", folder.to_str().unwrap())], &checks[..]].concat();
+    for name in [
+        "kernels_are_launched",
+        "views_are_passed_where_the_device_can_begin",
+        "launches_follow_the_current_stream",
+        "wrong_arguments_are_errors",
+        "memory_that_the_device_does_not_have_is_an_error",
+    ] {
+        let output = child(name, &variables);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("1 passed") && !text.contains("Oclgrind"), "{name}: {text}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Tests of what other tests of the same process would disturb, or be disturbed by.
