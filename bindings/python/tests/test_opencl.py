@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,16 @@ import pytest
 import anyfn
 from samples import run_page
 
-WHY_MISSING = anyfn.device("opencl", 0).why_missing
-needs_device = pytest.mark.skipif(WHY_MISSING is not None, reason=f"opencl: {WHY_MISSING}")
+needs_device = pytest.mark.usefixtures("opencl")
+
+
+@pytest.fixture
+def opencl():
+    """Skips the test where there is no device. Drivers are not initialised before the first test of this file runs."""
+    reason = anyfn.device("opencl", 0).why_missing
+    if reason is not None:
+        pytest.skip(f"opencl: {reason}")
+
 
 SOURCE = """
 kernel void add(global const float *x, global const float *y, global float *z, int n) {
@@ -140,7 +149,7 @@ def test_modules_travel_in_bundles(tmp_path):
     text = run(absent, ANYFN_OPENCL_LIBRARY="libno_such_opencl.so")
     assert text.startswith("device opencl:0 is not available: the OpenCL loader cannot be opened"), text
     assert "libno_such_opencl.so" in text
-    if WHY_MISSING is None:
+    if anyfn.device("opencl", 0).exists:
         present = use + (
             "x = anyfn.tensor(np.arange(4, dtype='float32'), device='opencl:0')\n"
             "add(x, x, x, 4, 1, 4)\n"
@@ -223,3 +232,44 @@ def test_the_doctor_names_a_missing_library():
 def test_the_guide():
     """Runs ``docs/devices.md`` block by block."""
     run_page("docs/devices.md", {}, 5)
+
+
+TVM_PYTHON = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / ".x/venv-tvm/bin/python"
+COMPILED_BY_TVM = """
+import sys, tvm
+from tvm import te
+
+n = te.var("n")
+a, b = te.placeholder((1000,), name="a"), te.placeholder((1000,), name="b")
+x = te.placeholder((n,), name="x")
+functions = {
+    "add": te.create_prim_func([a, b, te.compute((1000,), lambda i: a[i] + b[i], name="c")]),
+    "triple": te.create_prim_func([x, te.compute((n,), lambda i: x[i] * 3, name="c")]),
+}
+module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
+schedule = tvm.s_tir.Schedule(module)
+for name in functions:
+    schedule.work_on(name)
+    outer, inner = schedule.split(schedule.get_loops(schedule.get_sblock("c"))[0], [None, 64])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+target = tvm.target.Target({"kind": "opencl", "host": {"kind": "llvm"}})
+tvm.compile(schedule.mod, target=target).export_library(sys.argv[1])
+"""
+
+
+@needs_device
+@pytest.mark.skipif(not TVM_PYTHON.exists(), reason="needs apache-tvm (`./x setup --peer`)")
+def test_libraries_that_apache_tvm_compiled_for_opencl(tmp_path):
+    subprocess.run([TVM_PYTHON, "-c", COMPILED_BY_TVM, tmp_path / "f.so"], check=True, timeout=120)
+    module = anyfn.load_module(tmp_path / "f.so")
+    x = np.arange(1000, dtype="float32")
+    a, c = anyfn.tensor(x, device="opencl:0"), anyfn.zeros(1000, "float32", "opencl:0")
+    module["add"](a, a, c)
+    np.testing.assert_array_equal(c.to("cpu").numpy(), 2 * x)
+    for count in (1000, 77):
+        a, c = anyfn.tensor(x[:count], device="opencl:0"), anyfn.zeros(count, "float32", "opencl:0")
+        module["triple"](a, c)
+        np.testing.assert_array_equal(c.to("cpu").numpy(), 3 * x[:count])
+    with pytest.raises(ValueError, match="expected opencl, got cpu:0"):
+        module["add"](x, x, x)
