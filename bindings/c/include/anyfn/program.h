@@ -41,8 +41,8 @@
  * Registers a C function with a context under a global name.
  *
  * `function` receives `self` as its first argument. `deleter(self)` is called when nothing refers to the function any more,
- * or before this function returns -1; `deleter` may be NULL. Raises `RuntimeError` if the name is taken and `allow_override`
- * is 0.
+ * or before this function returns -1; `deleter` may be NULL. If both `self` and `deleter` are NULL, `function` receives the
+ * function object itself as `self`. Raises `RuntimeError` if the name is taken and `allow_override` is 0.
  */
 ANYFN_MUST_USE static inline int anyfn_register_with(const char* name, TVMFFISafeCallType function, void* self,
                                                      void (*deleter)(void* self), int allow_override) {
