@@ -19,9 +19,9 @@
 inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 // Prints an unexpected error.
-inline void check_error(const anyfn::Error& error, const char* kind, const char* part, const char* file, int line) {
+inline void check_error(const anyfn::Error& error, const char* kind, const std::string& part, const char* file, int line) {
   if (error.kind() == kind && contains(error.message(), part)) return;
-  std::fprintf(stderr, "%s:%d: expected %s: ..%s.., got %s\n", file, line, kind, part, error.what());
+  std::fprintf(stderr, "%s:%d: expected %s: ..%s.., got %s\n", file, line, kind, part.c_str(), error.what());
   std::exit(1);
 }
 

@@ -27,6 +27,9 @@ static void arrays() {
   Array<PackedFunc> functions = {nullptr, PackedFunc([] { return 1; })}, before = functions;
   for (int i = 0; i < 9; ++i) functions.push_back(functions[1]);
   CHECK(!functions[0] && functions.size() == 11 && before.size() == 2 && functions[10]().cast<int>() == 1);
+  TVMFFIObject* wide = detail::grow_array(nullptr, 100);
+  CHECK(detail::seq_cell(wide)->capacity >= 100);
+  detail::release(wide);
   CHECK_ERROR("TypeError", "element 1 is str", Array<int64_t>(Any(Array<Any>{1, "x"}).cast<Array<int64_t>>()));
 }
 

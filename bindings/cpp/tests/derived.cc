@@ -3,6 +3,8 @@
 
 #include "check.hpp"
 
+#include <tuple>
+
 using namespace anyfn;
 
 struct Shape3 : Object {
@@ -30,6 +32,78 @@ struct Derived : Virtual {
 };
 ANYFN_REGISTER_OBJECT(Virtual).method("number", &Virtual::number);
 ANYFN_REGISTER_OBJECT(Derived);
+
+// Classes whose content cannot be part of other objects: one needs more alignment, the move of one may throw, one says so.
+struct alignas(64) Aligned : Object {
+  ANYFN_DECLARE_OBJECT(Aligned, Object, "cpp.Aligned");
+  int64_t number = 0;
+};
+struct Throwing : Object {
+  ANYFN_DECLARE_OBJECT(Throwing, Object, "cpp.Throwing");
+  Throwing() = default;
+  Throwing(const Throwing& other) : Object(other), text(other.text) {}
+  std::string text;
+};
+struct Owner : Object {
+  ANYFN_DECLARE_OBJECT(Owner, Object, "cpp.Owner");
+  Owner() = default;
+  ~Owner() { delete number; }
+  int64_t* number = new int64_t(1);
+};
+ANYFN_REGISTER_OBJECT(Aligned);
+ANYFN_REGISTER_OBJECT(Throwing);
+ANYFN_REGISTER_OBJECT(Owner).final();
+// Final for two reasons.
+struct Last : Virtual {
+  ANYFN_DECLARE_OBJECT(Last, Virtual, "cpp.Last");
+};
+
+// Its destructor counts a weak reference, as another thread may at any time.
+struct Watched : Object {
+  ANYFN_DECLARE_OBJECT(Watched, Object, "cpp.Watched");
+  Watched() = default;
+  Watched(Watched&& other) noexcept : Object(other), text(std::move(other.text)) { other.is_moved = true; }
+  ~Watched() {
+    if (is_moved) (void)__atomic_fetch_add(&handle()->combined_ref_count, uint64_t{1} << 32, __ATOMIC_RELAXED);
+  }
+  std::string text = "a text of many bytes";
+  bool is_moved = false;
+};
+
+static void of_moved_content() {
+  void *memory = detail::allocate(sizeof(Watched)), *target = detail::allocate(sizeof(Watched));
+  auto* object = ::new (memory) Watched();
+  TVMFFIObject header = *object->handle();
+  header.type_index = kTVMFFIDynObjectBegin;
+  std::memcpy(target, &header, sizeof(header));
+  detail::ClassCodeOf<Watched>::code.move(memory, target);
+  CHECK(static_cast<TVMFFIObject*>(memory)->combined_ref_count == detail::one_reference + (uint64_t{1} << 32));
+  CHECK(static_cast<TVMFFIObject*>(target)->type_index == kTVMFFIDynObjectBegin);
+  auto* moved = static_cast<Watched*>(target);
+  CHECK(moved->text == "a text of many bytes");
+  moved->~Watched();
+  detail::deallocate(memory);
+  detail::deallocate(target);
+}
+
+static void of_many_fields() {
+  // A call with 41 arguments, some of which are temporary values.
+  DerivedType wide("cpp.Wide", nullptr);
+  std::vector<std::string> names;
+  for (int i = 0; i < 20; ++i) names.push_back(std::string("f").append(std::to_string(i)));
+  for (const std::string& name : names) wide.field<std::string>(name.c_str());
+  wide.define();
+  const std::string_view text = "a text of many bytes";
+  const auto make = [&](auto... i) {
+    return std::apply([&](auto&&... args) { return wide.make(args...); }, std::tuple_cat(std::make_tuple(names[i], text)...));
+  };
+  const ObjectRef made = make(0u, 1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 15u, 16u, 17u, 18u, 19u);
+  for (const std::string& name : names) CHECK(made.field(name.c_str()).cast<std::string>() == text);
+  DerivedType holder("cpp.Holder", nullptr);
+  holder.field<ObjectRef>("held").define();
+  const Ref<Shape3> held = make_object<Shape3>();
+  CHECK(holder.make("held", *held).field("held").cast<ObjectRef>() == held);
+}
 
 static void of_rust() {
   DerivedType pension("cpp.Pension", "testing.Savings", "Savings that are paid out later.");
@@ -91,6 +165,11 @@ static void of_others() {
   }
   DerivedType refused("cpp.Refused", "cpp.Virtual");
   CHECK_ERROR("TypeError", "cannot derive from 'cpp.Virtual', which is final", (refused.define(), 1));
+  ObjectDef<Last>().final().define();
+  for (const char* parent : {"cpp.Aligned", "cpp.Throwing", "cpp.Owner", "cpp.Last"}) {
+    DerivedType child("cpp.Child", parent);
+    CHECK_ERROR("TypeError", std::string("cannot derive from '") + parent + "', which is final", (child.define(), 1));
+  }
   CHECK(ObjectRef(make_object<Derived>()).method("number").cast<int>() == 2);
 }
 
@@ -98,5 +177,7 @@ int main() {
   const Module testing = Module::load(std::getenv("ANYFN_TESTING_LIB"));
   of_rust();
   of_others();
+  of_moved_content();
+  of_many_fields();
   return 0;
 }

@@ -3,9 +3,23 @@
 
 #include "check.hpp"
 
+#include <new>
+
+#include <unistd.h>
+
 using namespace anyfn;
 
 static int alive = 0;
+
+// While this is true, `new` fails.
+static bool has_no_memory = false;
+void* operator new(size_t size) {
+  void* memory = has_no_memory ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 struct Account : Object {
   ANYFN_DECLARE_OBJECT(Account, Object, "cpp.Account");
@@ -124,6 +138,20 @@ static void fields_looked_up_once() {
   CHECK_ERROR("InternalError", "Cannot find type `cpp.Nothing`", Field("cpp.Nothing", "x"));
 }
 
+// A field whose setter changes after the field was looked up, as when the library of the setter is unloaded.
+static void field_of_an_unloaded_library() {
+  const ObjectRef account = make("cpp.Account", {{"owner", "Ada"}});
+  const Field balance("cpp.Account", "balance");
+  auto* info = const_cast<TVMFFIFieldInfo*>(anyfn_find_field(account.type_index(), "balance"));
+  void* const before = info->setter;
+  const TVMFFIFieldSetter gone = [](void*, const TVMFFIAny*) { return anyfn_raise("RuntimeError", "the library is unloaded"); };
+  std::memcpy(&info->setter, &gone, sizeof(gone));
+  CHECK_ERROR("RuntimeError", "the library is unloaded", (balance.set(account, 7), 1));
+  info->setter = before;
+  balance.set(account, 8);
+  CHECK(balance.get(account).cast<int>() == 8);
+}
+
 static void inheritance() {
   const ObjectRef one = make("cpp.Savings", {{"owner", "Ada"}, {"limit", 3}}), two = make("cpp.Savings", {{"owner", "Ada"}});
   Savings* savings = one.as<Savings>();
@@ -174,11 +202,39 @@ static void again() {
   CHECK_ERROR("RuntimeError", "cpp.Shape2 is registered already, with another layout", (ObjectDef<Shape2>().define(), 1));
 }
 
+// A type that is registered at load must not end the process, whatever the exception.
+static void errors_at_load() {
+  std::FILE* const file = std::tmpfile();
+  const int before = dup(STDERR_FILENO);
+  CHECK(file != nullptr && before >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+  ObjectDef<Savings> other;
+  const ObjectRegistration with_other_fields(other);
+  ObjectDef<Shape2> def;
+  has_no_memory = true;
+  bool has_thrown = false;
+  try {
+    const ObjectRegistration without_memory(def);
+  } catch (const std::bad_alloc&) {
+    has_thrown = true;
+  }
+  has_no_memory = false;
+  std::fflush(stderr);
+  CHECK(dup2(before, STDERR_FILENO) >= 0 && close(before) == 0);
+  std::rewind(file);
+  char text[1000] = {};
+  (void)std::fread(text, 1, sizeof(text) - 1, file);
+  std::fclose(file);
+  CHECK(!has_thrown);
+  CHECK(contains(text, "cannot register the type `cpp.Savings`: ") && contains(text, "cannot register the type `cpp.Shape2`: "));
+}
+
 int main() {
   fields();
   fields_looked_up_once();
+  field_of_an_unloaded_library();
   inheritance();
   life();
   again();
+  errors_at_load();
   return 0;
 }

@@ -67,7 +67,8 @@ inline bool is_unique(const TVMFFIObject* object) {
 /** Returns a new Array with the elements of another one, or NULL, and room for `more`. Takes the elements if it can. */
 ANYFN_NOINLINE inline TVMFFIObject* grow_array(TVMFFIObject* array, size_t more) {
   const size_t size = array != nullptr ? static_cast<size_t>(seq_cell(array)->size) : 0;
-  TVMFFIObject* out = new_array(more == 0 ? size : size < 2 ? 4 : 2 * size);
+  const size_t needed = size + more, doubled = size < 2 ? 4 : 2 * size;
+  TVMFFIObject* out = new_array(more == 0 || needed > doubled ? needed : doubled);
   if (size == 0) return out;
   std::memcpy(static_cast<void*>(seq_data(out)), seq_data(array), size * sizeof(TVMFFIAny));
   seq_cell(out)->size = static_cast<int64_t>(size);
@@ -90,6 +91,7 @@ ANYFN_NOINLINE inline TVMFFIObject* grow_array(TVMFFIObject* array, size_t more)
 /** Calls a function of the runtime and returns its result. */
 template <class... A>
 Any run(const char* name, const A&... args) {
+  static_assert(sizeof...(A) <= 32, "anyfn: a call has at most 32 arguments; use call_packed");
   TVMFFIAny values[sizeof...(A) + 1];
   PackOwner pack(values);
   Any result;
@@ -141,6 +143,7 @@ ANYFN_LOCAL inline RuntimeFunction dict_size("ffi.DictSize"), dict_count("ffi.Di
 
 template <class... A>
 Any run(RuntimeFunction& function, const A&... args) {
+  static_assert(sizeof...(A) <= 32, "anyfn: a call has at most 32 arguments; use call_packed");
   TVMFFIAny values[sizeof...(A) + 1];
   PackOwner pack(values);
   Any result;
@@ -157,6 +160,26 @@ T element(const TVMFFIAny& value, const char* subject) {
   return Traits<T>::get(value);
 }
 
+/** True if the description of a type accepts any value, or may do so for a part of it: that of classes that accept fewer. */
+constexpr bool is_loose(const TypeDesc& type) {
+  if (type.kind == TypeDesc::kAny) return true;
+  if (type.kind != TypeDesc::kOptional && type.kind != TypeDesc::kUnion) return false;
+  for (int32_t i = 0; i < type.num_args; ++i) {
+    if (is_loose(*type.args[i])) return true;
+  }
+  return false;
+}
+
+/** Reads an element of an Array whose elements were compared with the description of their type. */
+template <class T>
+T checked_element(const TVMFFIAny& value) {
+  if constexpr (is_loose(Traits<T>::desc) && !std::is_same_v<T, Any>) {
+    return element<T>(value, "element of the Array");
+  } else {
+    return Traits<T>::get(value);
+  }
+}
+
 template <class T>
 constexpr void check_element() {
   static_assert(is_value_v<T>, "anyfn: the elements of the container have a type that is not a type of values");
@@ -169,7 +192,8 @@ constexpr void check_element() {
  * A sequence that does not change while it is shared. A change of a shared Array makes a copy.
  *
  * An Array<T> holds only values that can be read as `T`: its own functions add no others, and an Array of another origin is
- * checked as a whole when it is read as an Array<T>. So the elements are not checked again when they are read.
+ * checked as a whole when it is read as an Array<T>. So the elements are not checked again when they are read, except for
+ * the few types whose description says less than their Traits.
  */
 template <class T>
 class Array : public ObjectRef {
@@ -189,7 +213,7 @@ class Array : public ObjectRef {
   /** Returns an element. Throws `IndexError` if it does not exist. */
   T operator[](size_t i) const {
     if (!ANYFN_LIKELY(i < size())) detail::throw_index("n Array", static_cast<int64_t>(i), static_cast<int64_t>(size()));
-    return Traits<T>::get(detail::seq_data(handle())[i]);
+    return detail::checked_element<T>(detail::seq_data(handle())[i]);
   }
 
   /** Adds an element at the end. Other references to the Array keep the old elements. */
@@ -215,7 +239,7 @@ class Array : public ObjectRef {
     using reference = T;
     using iterator_category = std::input_iterator_tag;
     explicit iterator(const TVMFFIAny* at) noexcept : at_(at) {}
-    T operator*() const { return Traits<T>::get(*at_); }
+    T operator*() const { return detail::checked_element<T>(*at_); }
     iterator& operator++() noexcept {
       ++at_;
       return *this;

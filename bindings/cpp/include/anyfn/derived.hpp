@@ -87,10 +87,25 @@ class DerivedType : private detail::FieldOptions {
   template <class... A>
   ObjectRef make(const A&... names_and_values) const {
     static_assert(sizeof...(A) % 2 == 0, "anyfn: each name of a field is followed by its value");
-    return detail::run("ffi.MakeObjectFromPackedArgs", index_, names_and_values...).template cast<ObjectRef>();
+    Array<Any> args = {Any(index_)};
+    (add_argument(args, names_and_values), ...);
+    return make_of(args);
   }
 
  private:
+  template <class T>
+  static void add_argument(Array<Any>& args, const T& value) {
+    if constexpr (detail::is_object_v<T>) {
+      args.push_back(Any(&value));
+    } else {
+      args.push_back(Any(value));
+    }
+  }
+  static ObjectRef make_of(const Array<Any>& args) {
+    return get_global_func("ffi.MakeObjectFromPackedArgs")
+        .call_packed(detail::seq_data(args.handle()), static_cast<int32_t>(args.size()))
+        .cast<ObjectRef>();
+  }
   ANYFN_COLD void add(const detail::FieldDef& field) {
     detail::Text schema, shown;
     detail::append_schema(field.type, schema);

@@ -314,7 +314,7 @@ class Field {
       detail::check(anyfn_raise("AttributeError", "objects of type %s have no field `%s`", type_key, name));
     }
     constexpr int64_t kind = kTVMFFIFieldFlagBitMaskWritable | kTVMFFIFieldFlagBitSetterIsFunctionObj;
-    if ((info_->flags & kind) == kTVMFFIFieldFlagBitMaskWritable) std::memcpy(&set_, &info_->setter, sizeof(set_));
+    is_direct_ = (info_->flags & kind) == kTVMFFIFieldFlagBitMaskWritable && info_->setter != nullptr;
   }
 
   /** Reads the field of an object. Throws `TypeError` if the object is not of the type. */
@@ -331,8 +331,11 @@ class Field {
   /** Sets the field of an object. Throws `TypeError` for another type, and `AttributeError` if the field is read-only. */
   void set(const ObjectRef& object, const AnyView& value) const {
     TVMFFIObject* checked_object = checked(object);
-    if (ANYFN_LIKELY(set_ != nullptr)) {
-      detail::check(set_(reinterpret_cast<char*>(checked_object) + info_->offset, &value.raw()));
+    if (ANYFN_LIKELY(is_direct_)) {
+      /* Read at each call, like the getter: the runtime replaces both when it unloads the library that contains them. */
+      TVMFFIFieldSetter setter = nullptr;
+      std::memcpy(&setter, &info_->setter, sizeof(setter));
+      detail::check(setter(reinterpret_cast<char*>(checked_object) + info_->offset, &value.raw()));
     } else {
       detail::check(anyfn_write_field(checked_object, info_, &value.raw()));
     }
@@ -352,9 +355,9 @@ class Field {
   }
 
   const TVMFFIFieldInfo* info_ = nullptr;
-  /** The setter, if it is a C function and the field is writable. */
-  TVMFFIFieldSetter set_ = nullptr;
   int32_t type_index_ = 0;
+  /** True if the field is writable and the setter a C function. */
+  bool is_direct_ = false;
 };
 
 /** Counted pointer to an object of type `T`, or NULL. */

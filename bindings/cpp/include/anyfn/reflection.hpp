@@ -155,7 +155,7 @@ struct ClassCode {
   int (*create)(TVMFFIObjectHandle* out);
   int (*copy)(TVMFFIObjectHandle from, TVMFFIObjectHandle* out);
   int32_t (*type_index)();
-  /** Moves the content of an object to memory that begins with a header already. */
+  /** Moves the content of an object to memory that begins with a header already. NULL if the type is final elsewhere. */
   void (*move)(TVMFFIObjectHandle from, TVMFFIObjectHandle to);
 };
 
@@ -173,20 +173,22 @@ struct ANYFN_LOCAL ClassCodeOf {
       return 0;
     });
   }
-  /* Strings of C++ and others refer to themselves, so their bytes cannot be copied. */
+  /** False for classes whose move may throw, or that need more alignment than the 16 bytes of objects of derived types. */
+  static constexpr bool can_move = std::is_nothrow_move_constructible_v<T> && !std::is_polymorphic_v<T> && alignof(T) <= 16;
+  /* Strings of C++ and others refer to themselves, so their bytes cannot be copied. The constructor initialises the header of
+     the new object; neither it nor the destructor touches that of the old one, whose weak references other threads may count. */
   static void move(TVMFFIObjectHandle from, TVMFFIObjectHandle to) noexcept {
-    const TVMFFIObject before = *static_cast<TVMFFIObject*>(from), after = *static_cast<TVMFFIObject*>(to);
+    const TVMFFIObject header = *static_cast<TVMFFIObject*>(to);
     T* object = ObjectCode<T>::from(from);
     ::new (to) T(std::move(*object));
     object->T::~T();
-    *static_cast<TVMFFIObject*>(from) = before;
-    *static_cast<TVMFFIObject*>(to) = after;
+    *static_cast<TVMFFIObject*>(to) = header;
   }
   static constexpr ClassCode make() {
     ClassCode out = {nullptr, nullptr, type_index_of<T>, nullptr};
     if constexpr (std::is_default_constructible_v<T>) out.create = create;
     if constexpr (std::is_copy_constructible_v<T>) out.copy = copy;
-    if constexpr (std::is_move_constructible_v<T> && !std::is_polymorphic_v<T>) out.move = move;
+    if constexpr (can_move) out.move = move;
     return out;
   }
   static constexpr ClassCode code = make();
@@ -210,11 +212,14 @@ class TypeDef : protected FieldOptions {
       std::memcpy(&address, &code.move, sizeof(address));
       attributes_.emplace_back("__anyfn_move__", Any(address));
     } else {
-      attributes_.emplace_back("__ffi_type_final__", Any(true));
+      make_final();
     }
   }
   TypeDef(const TypeDef&) = delete;
   TypeDef& operator=(const TypeDef&) = delete;
+
+  /** Key of the type. */
+  const char* key() const noexcept { return key_; }
 
   /** Registers the type. Throws `RuntimeError` if it is registered already, with other fields. */
   ANYFN_COLD void define() {
@@ -250,6 +255,11 @@ class TypeDef : protected FieldOptions {
  protected:
   ~TypeDef() = default;
 
+  ANYFN_COLD void make_final() {
+    if (!is_final_) attributes_.emplace_back("__ffi_type_final__", Any(true));
+    is_final_ = true;
+  }
+
   ANYFN_COLD void add_attribute(const char* name, const PackedFunc& function) {
     attributes_.emplace_back(name, Any(function));
   }
@@ -283,7 +293,7 @@ class TypeDef : protected FieldOptions {
   TVMFFIObjectCreator creator_ = nullptr;
   int32_t index_, structural_ = kTVMFFISEqHashKindUnsupported;
   int64_t size_;
-  bool has_new_ = false, has_init_ = false;
+  bool has_new_ = false, has_init_ = false, is_final_ = false;
   const char *key_, *doc_;
 
  private:
@@ -449,6 +459,15 @@ class ObjectDef final : public detail::TypeDef {
     structural_ = static_cast<int32_t>(kind);
     return *this;
   }
+  /**
+   * Prevents other languages, and DerivedType, from deriving types. Otherwise the content of an object of such a type is moved
+   * there by the move constructor of the class, or its copy constructor, and the moved-from object is destroyed: a class whose
+   * destructor releases something needs constructors of its own, or must be final.
+   */
+  ObjectDef& final() {
+    make_final();
+    return *this;
+  }
 
  private:
   static T* fake() {
@@ -495,8 +514,8 @@ class ObjectRegistration {
 #if ANYFN_EXCEPTIONS
     try {
       type.define();
-    } catch (const Error& error) {
-      std::fprintf(stderr, "anyfn: cannot register a type: %s\n", error.what());
+    } catch (const std::exception& error) {
+      (void)std::fprintf(stderr, "anyfn: cannot register the type `%s`: %s\n", type.key(), error.what());
     }
 #else
     type.define();
