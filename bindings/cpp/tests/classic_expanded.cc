@@ -1,6 +1,13 @@
 // Programs in articles about the registry of TVM 0.8, unchanged: what TVM_REGISTER_GLOBAL expands to, a function that takes
 // objects, and a function of another language that is found by name.
+// Another library has defined LOG, with which an error ends the process.
+#include <cstdlib>
+#include <iostream>
+#define LOG(severity) (std::abort(), std::cerr)
+
 #include <tvm/runtime/container/string.h>
+#include <tvm/runtime/device_api.h>
+#include <tvm/runtime/module.h>
 #include <tvm/runtime/registry.h>
 
 using namespace tvm;
@@ -51,7 +58,37 @@ static int64_t lower() {
   return flower_call != nullptr ? (*flower_call)(20, 1) : TVMRetValue(-1);
 }
 
+class PlainModuleNode : public ModuleNode {
+ public:
+  const char* type_key() const override { return "documents_plain"; }
+  PackedFunc GetFunction(const std::string&, const ObjectPtr<Object>&) override { return nullptr; }
+};
+
+template <class F>
+static void expect_error(const std::string& text, F&& body) {
+  std::string found;
+  try {
+    body();
+  } catch (const dmlc::Error& error) {
+    found = error.what();
+  }
+  ICHECK(found.find(text) != std::string::npos) << found;
+}
+
+// The errors of the headers themselves do not depend on LOG.
+static void errors() {
+  PlainModuleNode node;
+  expect_error("`documents_plain` cannot be saved", [&] { node.SaveToBinary(nullptr); });
+  expect_error("`documents_plain` cannot be saved", [&] { node.SaveToFile("x", ""); });
+  const Device nowhere{kDLExtDev, 9};
+  expect_error("device ext_dev:9", [&] { DeviceAPI::Get(nowhere)->StreamSync(nowhere, nullptr); });
+  TVMValue value;
+  int code = 0;
+  expect_error("argument 0 is a temporary value", [&] { TVMArgsSetter(&value, &code)(0, anyfn::String("x")); });
+}
+
 int main() {
+  errors();
   std::string said;
   (*Registry::Get("callhello"))(PackedFunc([&](TVMArgs args, TVMRetValue*) { said = args[0].operator std::string(); }));
   ICHECK_EQ(said, "hello world");

@@ -16,6 +16,7 @@
 #include <tvm/runtime/registry.h>
 
 #include <cstdlib>
+#include <iterator>
 
 namespace demo {
 
@@ -234,8 +235,45 @@ static void functions() {
   DLDataType dtype = echo("float32x2");
   CHECK(tvm::runtime::TypeMatch(dtype, kDLFloat, 32, 2) && tvm::runtime::DLDataType2String(dtype) == "float32x2");
   CHECK(echo(echo).operator PackedFunc()(4).operator int() == 4);
-  const TVMByteArray bytes = {"a\0b", 3};
+  const TVMByteArray bytes = {"a\0b", 3}, long_bytes = {"a\0b and more", 12};
   CHECK(echo(bytes).type_code() == kTVMBytes);
+
+  // Bytes and strings with NUL characters in the values of TVM 0.8.
+  TVMValue values[4];
+  int codes[4];
+  const TVMArgsSetter set(values, codes);
+  const String with_nul(std::string("ab\0c", 4)), long_with_nul(std::string("a long\0text", 11));
+  set(0, bytes);
+  set(1, with_nul);
+  set(2, long_with_nul);
+  const ObjectRef short_text = String("short");
+  set(3, short_text);
+  CHECK(codes[0] == kTVMBytes && codes[1] == kTVMObjectHandle && codes[3] == kTVMStr);
+  const PackedFunc read([&](TVMArgs args, TVMRetValue* out) {
+    const TVMByteArray found = args[0].cast<TVMByteArray>();
+    CHECK(std::string(found.data, found.size) == std::string("a\0b", 3));
+    CHECK(args[1].operator std::string() == std::string("ab\0c", 4) && args[2].cast<String>() == long_with_nul);
+    CHECK(args[3].operator std::string() == "short");
+    *out = args.num_args;
+  });
+  TVMRetValue four;
+  read.CallPacked(TVMArgs(values, codes, 4), &four);
+  CHECK_EQ(four.operator int(), 4);
+  expect_error("ValueError: argument 0 contains a NUL character", [&] { set(0, std::string("a long\0text", 11)); });
+  expect_error("ValueError: argument 0 contains a NUL character", [&] { set(0, std::string("a\0b", 3)); });
+  const PackedFunc values_of([&](TVMArgs args, TVMRetValue* out) {
+    const auto* shown = static_cast<const TVMByteArray*>(args.values[0].v_handle);
+    CHECK_EQ(std::string(shown->data, shown->size), std::string("a\0b and more", 12));
+    // What a value of TVM 0.8 shows can be read again.
+    *out = TVMArgValue(args.values[0], args.type_codes[0]).cast<TVMByteArray>();
+  });
+  CHECK(values_of(long_bytes).cast<TVMByteArray>().size == 12);
+  expect_error("TypeError: a TVMValue cannot refer to bytes of less than 8", [&] { values_of(bytes); });
+  const Const moved(2.5);
+  TVMFFIObject* owner = moved.anyfn_ref().handle();
+  TVMValue reference;
+  reference.v_handle = &owner;
+  CHECK(TVMArgValue(reference, kTVMObjectRValueRefArg).AsObjectRef<Const>() == moved);
   Mode mode = echo(Mode::kFirst);
   CHECK(mode == Mode::kFirst);
 
@@ -333,6 +371,28 @@ static void containers() {
   for (const auto& item : map) keys += std::string(item.first) + " ";
   for (auto it = map.begin(); it != map.end(); ++it) keys += it->first.size() == 3 ? "." : "-";
   CHECK_EQ(keys, "one two three ..-");
+  // Iterators see the pairs of the Map that they were made of.
+  auto last = map.end();
+  CHECK((*--last).first == "three" && (*--last).first == "two" && last == map.find("two"));
+  CHECK((++last)++ != map.end() && last == map.end());
+  expect_error("IndexError: the iterator is at the end", [&] { *map.end(); });
+  CHECK((*std::make_reverse_iterator(map.end())).first == "three");
+  Map<String, BaseExpr> growing = map, shrinking = map;
+  int seen = 0;
+  for (auto it = growing.begin(); it != growing.end(); ++it) {
+    CHECK_LT(seen, 3);
+    growing.Set(std::string("key ") + std::to_string(seen++), it->second);
+  }
+  for (auto it = shrinking.begin(); it != shrinking.end(); ++it, ++seen) shrinking.erase(it->first);
+  CHECK(growing.size() == 6 && shrinking.empty() && seen == 6);
+  const Map<String, BaseExpr> none_at_all;
+  CHECK(none_at_all.begin() == none_at_all.end());
+  // Keys that are objects are compared by identity, also if their contents are equal.
+  const BaseExpr a = Const(1), b = Const(1);
+  Map<BaseExpr, BaseExpr> of_objects = {{a, Const(10)}, {b, Const(20)}};
+  CHECK(of_objects.find(b)->second.as<ConstNode>()->value == 20 && of_objects.find(Const(1)) == of_objects.end());
+  of_objects.erase(b);
+  CHECK(of_objects.size() == 1 && of_objects.count(a) == 1);
   map.erase("two");
   CHECK(map.size() == 2 && map.count("two") == 0);
   expect_error("KeyError", [&] { map.at("two"); });
@@ -349,6 +409,14 @@ static void containers() {
   CHECK(tvm::ObjectEqual()(text, String("short")) && tvm::ObjectHash()(text) == tvm::ObjectHash()(String("short")));
   CHECK(std::hash<String>()(text) == std::hash<String>()("short"));
   expect_error("expected `str` but got `demo.Const`", [&] { Downcast<String>(mixed[2]); });
+
+  // Arrays of other languages whose elements are no objects.
+  const anyfn::Any ints = anyfn::Array<anyfn::Any>{1, 2};
+  const auto as_objects = ints.cast<anyfn::Array<ObjectRef>>();
+  const auto as_optionals = ints.cast<anyfn::Array<Optional<ObjectRef>>>();
+  expect_error("TypeError: element of the Array", [&] { as_objects[0]; });
+  expect_error("TypeError: element of the Array", [&] { *as_objects.begin(); });
+  expect_error("TypeError: element of the Array", [&] { as_optionals[1]; });
 
   Optional<String> some = String("x"), none = NullOpt;
   CHECK(some.value() == "x" && none.value_or("y") == "y" && some && !none && none == nullptr && some == String("x"));

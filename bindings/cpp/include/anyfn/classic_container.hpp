@@ -7,6 +7,7 @@
 #include <anyfn/classic_object.hpp>
 #include <anyfn/tensor.hpp>
 
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -415,7 +416,28 @@ class Map : public ObjectRef {
   template <class Self>
   using AnyfnTraits = detail::ContainerTraits<Self, ::anyfn::Map<K, V>>;
 
-  /** Iterator over the pairs that the Map had when the iterator was created. */
+ private:
+  /** The pairs of a Map object, which does not change. */
+  struct Snapshot {
+    ::anyfn::Map<K, V> map;
+    std::mutex mutex;
+    std::vector<std::pair<K, V>> pairs;
+    bool is_read = false;
+    explicit Snapshot(::anyfn::Map<K, V> of) : map(std::move(of)) {}
+    void read() {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (is_read) return;
+      pairs.reserve(map.size());
+      map.for_each([&](K key, V value) { pairs.emplace_back(std::move(key), std::move(value)); });
+      is_read = true;
+    }
+  };
+
+ public:
+  /**
+   * Iterator over the pairs that the Map had when the iterator was created. It is equal to `end()` after the last of these
+   * pairs, whatever the Map contains by then.
+   */
   class iterator {
    public:
     using difference_type = std::ptrdiff_t;
@@ -424,24 +446,41 @@ class Map : public ObjectRef {
     using reference = const value_type&;
     using iterator_category = std::bidirectional_iterator_tag;
     iterator() = default;
-    iterator(std::shared_ptr<const std::vector<value_type>> pairs, size_t at) : pairs_(std::move(pairs)), at_(at) {}
-    reference operator*() const { return pairs_->at(at_); }
-    pointer operator->() const { return &pairs_->at(at_); }
+    reference operator*() const {
+      if (is_end()) throw ::anyfn::Error("IndexError", "the iterator is at the end of the Map");
+      return snapshot_->pairs[at_];
+    }
+    pointer operator->() const { return &**this; }
     iterator& operator++() {
       ++at_;
       return *this;
     }
     iterator& operator--() {
+      if (at_ == kEnd && snapshot_ != nullptr) {
+        snapshot_->read();
+        at_ = snapshot_->pairs.size();
+      }
       --at_;
       return *this;
     }
-    iterator operator++(int) { return iterator(pairs_, at_++); }
-    bool operator==(const iterator& other) const { return at_ == other.at_; }
-    bool operator!=(const iterator& other) const { return at_ != other.at_; }
+    iterator operator++(int) { return iterator(snapshot_, at_++); }
+    iterator operator--(int) {
+      const iterator before = *this;
+      --*this;
+      return before;
+    }
+    bool operator==(const iterator& other) const { return is_end() ? other.is_end() : at_ == other.at_; }
+    bool operator!=(const iterator& other) const { return !(*this == other); }
 
    private:
-    std::shared_ptr<const std::vector<value_type>> pairs_;
-    size_t at_ = 0;
+    friend class Map;
+    /** Position of the end of pairs that have not been read. */
+    static constexpr size_t kEnd = SIZE_MAX;
+    iterator(std::shared_ptr<Snapshot> snapshot, size_t at) : snapshot_(std::move(snapshot)), at_(at) {}
+    bool is_end() const { return at_ == kEnd || at_ >= snapshot_->pairs.size(); }
+
+    std::shared_ptr<Snapshot> snapshot_;
+    size_t at_ = kEnd;
   };
 
   Map() { data_ = detail::ptr_of<Object>(::anyfn::detail::run("ffi.Map").template cast<::anyfn::ObjectRef>()); }
@@ -466,12 +505,11 @@ class Map : public ObjectRef {
     data_ = detail::ptr_of<Object>(std::move(items));
   }
   void erase(const K& key) {
-    const ::anyfn::Any removed = key;
+    const ::anyfn::Map<K, int64_t> removed = only(key);
     ::anyfn::Array<::anyfn::Any> flat;
     map().for_each([&](const K& k, const V& v) {
-      const ::anyfn::Any kept = k;
-      if (::anyfn::recursive_equal(kept, removed)) return;
-      flat.push_back(kept);
+      if (removed.contains(k)) return;
+      flat.push_back(::anyfn::Any(k));
       flat.push_back(::anyfn::Any(v));
     });
     const ::anyfn::PackedFunc make = ::anyfn::get_global_func("ffi.Map");
@@ -480,25 +518,25 @@ class Map : public ObjectRef {
                          static_cast<int32_t>(flat.size())).template cast<::anyfn::ObjectRef>());
   }
   void clear() { *this = Map(); }
-  iterator begin() const { return iterator(pairs(), 0); }
-  iterator end() const { return iterator(nullptr, size()); }
+  iterator begin() const {
+    iterator out(std::make_shared<Snapshot>(map()), 0);
+    out.snapshot_->read();
+    return out;
+  }
+  iterator end() const { return iterator(std::make_shared<Snapshot>(map()), iterator::kEnd); }
   iterator find(const K& key) const {
     if (count(key) == 0) return end();
-    const auto list = pairs();
-    const ::anyfn::Any wanted = key;
-    size_t i = 0;
-    while (i < list->size() && !::anyfn::recursive_equal(::anyfn::Any((*list)[i].first), wanted)) ++i;
-    return iterator(list, i);
+    const ::anyfn::Map<K, int64_t> wanted = only(key);
+    iterator out = begin();
+    while (!out.is_end() && !wanted.contains(out->first)) ++out;
+    return out;
   }
 
  private:
   ::anyfn::Map<K, V> map() const { return ::anyfn::ObjectRef::from_borrowed<::anyfn::Map<K, V>>(data_.handle()); }
   static ::anyfn::ObjectRef defined_map(const ::anyfn::Map<K, V>& map) { return ::anyfn::Any(map).template cast<::anyfn::ObjectRef>(); }
-  std::shared_ptr<const std::vector<value_type>> pairs() const {
-    const auto out = std::make_shared<std::vector<value_type>>();
-    map().for_each([&](K key, V value) { out->emplace_back(std::move(key), std::move(value)); });
-    return out;
-  }
+  /** Returns a Map with one key, which compares others with it as all Maps do: strings by content, objects by identity. */
+  static ::anyfn::Map<K, int64_t> only(const K& key) { return ::anyfn::Map<K, int64_t>({{key, 0}}); }
 };
 
 /* ---- Data types ------------------------------------------------------------------------------------------------ */

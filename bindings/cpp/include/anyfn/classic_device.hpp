@@ -80,7 +80,7 @@ class DeviceAPI {
   static void called(int code) {
     if (code == 0) return;
     const std::string text = TVMGetLastError();
-    LOG(FATAL) << text.substr(0, text.find("\nStack trace:"));
+    ANYFN_CLASSIC_FAIL_ << text.substr(0, text.find("\nStack trace:"));
   }
 };
 

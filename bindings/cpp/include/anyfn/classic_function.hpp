@@ -67,6 +67,17 @@ inline int code_of(int32_t type_index) {
   }
 }
 
+/* Both APIs point to bytes, and to references that move, in the same way. */
+static_assert(sizeof(TVMByteArray) == sizeof(TVMFFIByteArray) && offsetof(TVMByteArray, data) == offsetof(TVMFFIByteArray, data) &&
+              offsetof(TVMByteArray, size) == offsetof(TVMFFIByteArray, size));
+inline TVMFFIAny pointer_view(int32_t type_index, void* pointer) {
+  TVMFFIAny out = anyfn_none();
+  if (pointer == nullptr) return out;
+  out.type_index = type_index;
+  out.v_ptr = pointer;
+  return out;
+}
+
 /** Returns a view of a value of the C API of TVM 0.8. */
 inline TVMFFIAny view_of(const TVMValue& value, int code) {
   switch (code) {
@@ -83,17 +94,25 @@ inline TVMFFIAny view_of(const TVMValue& value, int code) {
     case kTVMPackedFuncHandle: return anyfn_object(value.v_handle);
     case kTVMStr: return anyfn_str(value.v_str);
     case kTVMNDArrayHandle: return anyfn_object(static_cast<TVMFFIObject*>(value.v_handle) - 1);
+    case kTVMBytes: return pointer_view(kTVMFFIByteArrayPtr, value.v_handle);
+    case kTVMObjectRValueRefArg: return pointer_view(kTVMFFIObjectRValueRef, value.v_handle);
     default: break;
   }
   throw ::anyfn::Error("TypeError", "a value has the type code " + std::to_string(code) + ", which is unknown");
 }
 
-/** Returns a value as the C API of TVM 0.8 shows it. A short string is valid as long as the value. */
+/**
+ * Returns a value as the C API of TVM 0.8 shows it. A short string is valid as long as the value. Throws `TypeError` for
+ * bytes of less than 8, which lie in the value without a TVMByteArray.
+ */
 inline TVMValue value_of(const TVMFFIAny& any) {
   TVMValue out;
   out.v_int64 = any.v_int64;
   if (code_of(any.type_index) == kTVMStr) out.v_str = ::anyfn::detail::get_text(any).data();
-  if (any.type_index == kTVMFFITensor) out.v_handle = anyfn_object_cell(any.v_obj);
+  if (any.type_index == kTVMFFITensor || any.type_index == kTVMFFIBytes) out.v_handle = anyfn_object_cell(any.v_obj);
+  if (any.type_index == kTVMFFISmallBytes) {
+    throw ::anyfn::Error("TypeError", "a TVMValue cannot refer to bytes of less than 8; read them with cast<TVMByteArray>()");
+  }
   return out;
 }
 
@@ -527,21 +546,37 @@ class TVMArgsSetter {
   template <class T>
   void operator()(size_t i, const T& value) const {
     using Value = std::decay_t<const T&>;
-    TVMFFIAny view = anyfn_none();
-    const bool is_owned = ::anyfn::Traits<Value>::view(value, &view);
-    if (is_owned || view.type_index == kTVMFFISmallStr || view.type_index == kTVMFFISmallBytes) {
-      anyfn_release(&view);
-      if constexpr (std::is_same_v<Value, std::string> || std::is_base_of_v<String, Value>) {
-        view = anyfn_str(value.c_str());
-      } else {
-        LOG(FATAL) << "TypeError: argument " << i << " is a temporary value; pass an object that outlives the call";
+    if constexpr (std::is_same_v<Value, TVMByteArray>) {
+      return store(i, detail::pointer_view(kTVMFFIByteArrayPtr, const_cast<TVMByteArray*>(&value)));
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      if (value.find('\0') != std::string::npos) {
+        ANYFN_CLASSIC_FAIL_ << "ValueError: argument " << i << " contains a NUL character; pass a tvm::runtime::String";
       }
+      return store(i, anyfn_str(value.c_str()));
+    } else {
+      TVMFFIAny view = anyfn_none();
+      bool is_owned = ::anyfn::Traits<Value>::view(value, &view);
+      if constexpr (std::is_base_of_v<ObjectRef, Value>) {
+        /* Short strings are objects here, too. */
+        if (view.type_index == kTVMFFISmallStr) view = anyfn_object(value.anyfn_ref().handle());
+      }
+      if (is_owned || view.type_index == kTVMFFISmallStr || view.type_index == kTVMFFISmallBytes) {
+        anyfn_release(&view);
+        ANYFN_CLASSIC_FAIL_ << "TypeError: argument " << i << " is a temporary value; pass an object that outlives the call";
+      }
+      store(i, view);
     }
-    type_codes_[i] = detail::code_of(view.type_index);
-    values_[i] = detail::value_of(view);
   }
 
  private:
+  void store(size_t i, const TVMFFIAny& view) const {
+    /* A C string ends at the first NUL character, so a string object with one is passed as an object. */
+    const bool is_object = view.type_index == kTVMFFIStr && ::anyfn::detail::get_text(view).find('\0') != std::string_view::npos;
+    type_codes_[i] = is_object ? static_cast<int>(kTVMObjectHandle) : detail::code_of(view.type_index);
+    values_[i] = detail::value_of(view);
+    if (is_object) values_[i].v_handle = view.v_obj;
+  }
+
   TVMValue* values_;
   int* type_codes_;
 };

@@ -26,9 +26,9 @@ class ModuleNode : public Object {
   /** Returns a function, or NULL if it does not exist. `sptr_to_self` keeps the module alive. */
   virtual PackedFunc GetFunction(const std::string& name, const ObjectPtr<Object>& sptr_to_self) = 0;
   /** Writes the module. A global function `runtime.module.loadbinary_KIND` reads it. */
-  virtual void SaveToBinary(::dmlc::Stream*) { LOG(FATAL) << "a module of kind `" << type_key() << "` cannot be saved"; }
+  virtual void SaveToBinary(::dmlc::Stream*) { ANYFN_CLASSIC_FAIL_ << "a module of kind `" << type_key() << "` cannot be saved"; }
   virtual void SaveToFile(const std::string&, const std::string&) {
-    LOG(FATAL) << "a module of kind `" << type_key() << "` cannot be saved";
+    ANYFN_CLASSIC_FAIL_ << "a module of kind `" << type_key() << "` cannot be saved";
   }
   /** Source code of the module; empty if there is none. */
   virtual std::string GetSource(const std::string& = "") { return {}; }

@@ -126,6 +126,8 @@ T&& not_null(const char* text, const char* file, int line, const char* function,
 
 }  // namespace detail
 
+/* Begins an error of these headers. They do not use LOG, which another library may have defined. */
+#define ANYFN_CLASSIC_FAIL_ ::tvm::runtime::detail::Failure("", __FILE__, __LINE__, __func__).stream()
 #define ANYFN_CLASSIC_CHECK_(x)                                        \
   (x) ? (void)0                                                        \
       : ::tvm::runtime::detail::Voidify() &                            \
@@ -182,7 +184,7 @@ T&& not_null(const char* text, const char* file, int line, const char* function,
 #define ANYFN_CLASSIC_LOG_DEBUG_ ANYFN_CLASSIC_LOG_INFO_
 #define ANYFN_CLASSIC_LOG_WARNING_ ANYFN_CLASSIC_LOG_INFO_ << "Warning: "
 #define ANYFN_CLASSIC_LOG_ERROR_ ANYFN_CLASSIC_LOG_INFO_ << "Error: "
-#define ANYFN_CLASSIC_LOG_FATAL_ ::tvm::runtime::detail::Failure("", __FILE__, __LINE__, __func__).stream()
+#define ANYFN_CLASSIC_LOG_FATAL_ ANYFN_CLASSIC_FAIL_
 /** `LOG(FATAL) << ..;` throws an error; the other severities write a line to stderr. */
 #define LOG(severity) ANYFN_CLASSIC_LOG_##severity##_
 #define LOG_IF(severity, condition) !(condition) ? (void)0 : ::tvm::runtime::detail::Voidify() & LOG(severity)
