@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Any, AnyView, Array, Device, Error, Map, Module, Result, bail, registry};
+use anyfn::{Any, AnyView, Device, Error, Map, Module, Result, bail, registry};
 use anyfn_protocol::code;
 use anyfn_protocol::endpoint::{Endpoint, Service};
 use anyfn_protocol::services::{self, Denied, Grants};
@@ -140,13 +140,14 @@ impl Service for Services {
     }
 }
 
-/// Returns a description of this process for the client: version, platform, processor, devices, and the
+/// Returns a description of this process for the client: version, platform, processor, the devices that the client may use, and the
 /// permissions of the policy.
 fn info(policy: &Policy) -> Result<Any> {
-    let devices = match registry::find("anyfn.devices") {
-        Some(devices) => devices.call(())?,
-        None => Any::new(Array::<Device>::new())?,
+    let mut devices = match registry::find("anyfn.devices") {
+        Some(devices) => devices.call(())?.get::<Vec<Device>>()?,
+        None => Vec::new(),
     };
+    devices.retain(|device| policy.allows_device(&device.to_string()));
     let pairs = [
         ("version", Any::new(env!("CARGO_PKG_VERSION"))?),
         ("os", Any::new(std::env::consts::OS)?),
@@ -155,7 +156,7 @@ fn info(policy: &Policy) -> Result<Any> {
         ("pointer_bits", Any::new(usize::BITS)?),
         ("features", Any::new(processor::features())?),
         ("cores", Any::new(std::thread::available_parallelism().map_or(1, usize::from))?),
-        ("devices", devices),
+        ("devices", Any::new(devices)?),
         ("upload", Any::new(policy.upload)?),
         ("functions", Any::new(policy.functions.clone())?),
     ];

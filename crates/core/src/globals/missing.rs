@@ -21,22 +21,21 @@ const FEATURES: &str = "\
     define ffi.TypeDefine ffi.MakeField ffi._PyClass\n\
     ledger ffi.Ledger ffi.LiveHandles\n\
     watch ffi.ModuleWatch\n\
-    inspect ffi.ModuleInspectFile ffi.ModuleFileSymbols ffi.ModuleLeases ffi.ModulePinned \
-        ffi.ModuleMapped ffi.ModuleReap ffi.ModuleLookups\n\
+    inspect ffi.ModuleInspectF ffi.ModuleFileS ffi.ModuleLea ffi.ModulePi \
+        ffi.ModuleMa ffi.ModuleReap ffi.ModuleLoo\n\
     timing anyfn.time_evaluator anyfn.timing_text\n\
     null anyfn.device_enable_null\n\
-    containers ffi.Array ffi.List ffi.Map ffi.Dict ffi.ContainerFindFirstNonCPUDevice\n\
+    containers ffi.Array ffi.List ffi.Map ffi.Dict ffi.ContainerFind\n\
     construct ffi._RegisterFFIInit ffi.MakeObject anyfn.RegisterFieldCopy\n\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
-    opencl anyfn.opencl_\n\
+    opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
-    streams runtime.Device_S anyfn.device_current_stream anyfn.device_enter_stream \
-        anyfn.device_leave_stream anyfn.device_event\n\
+    streams runtime.Device_S anyfn.device_current anyfn.device_enter anyfn.device_leave anyfn.device_event\n\
     views anyfn.tensor_as_strided anyfn.tensor_reshape anyfn.tensor_slice anyfn.tensor_permute\n\
     modules ffi.Module ffi.SystemLib ffi.FunctionName\n\
-    runtime runtime. anyfn.tensor_ anyfn.device anyfn.num_ anyfn.set_num_threads \
-        anyfn.set_parallel_launcher anyfn.set_wait_hooks anyfn.workspace_bytes __tvm_set_device\n\
+    runtime runtime. anyfn.tensor_ anyfn.device anyfn.num_ anyfn.set_num \
+        anyfn.set_par anyfn.set_wait anyfn.workspace __tvm_set_device\n\
     reflect ffi.Structural ffi.Recursive ffi.GetFirstStructuralMismatch ffi.ToJSON ffi.FromJSON \
         ffi.json. ffi.ReprPrint ffi.DeepCopy ffi.Visit anyfn.ReprWithin anyfn.ShallowCopy \
         anyfn.DescribePath anyfn.alias_ anyfn.json_metadata anyfn.load_json anyfn.save_json \
