@@ -39,7 +39,7 @@ impl<T> Published<T> {
 }
 
 impl<T: Sync, P: Pointer<T>> Published<T, P> {
-    /// Returns the value that was published last; `None` if there is none.
+    /// Returns the value that was published last, or `None` if no value was published yet.
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
         // SAFETY: the pointer is NULL, or refers to a value that `replace` has leaked and that never changes.

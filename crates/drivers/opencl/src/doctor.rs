@@ -12,7 +12,8 @@ const SOURCE: &str = "kernel void anyfn_doctor(global const int *x, global int *
 }
 ";
 
-/// Checks each OpenCL device. If there is none, the check of the devices of all kinds reports the reason.
+/// Checks each OpenCL device. Returns an empty list if the machine has no OpenCL device; `anyfn doctor` lists the kinds of devices that
+/// are missing, with the reasons, in another check.
 #[register("anyfn.doctor.opencl", blocking)]
 fn doctor_opencl() -> Result<Vec<Map<Text, Any>>> {
     match system() {

@@ -1,8 +1,8 @@
 //! OpenCL devices, and modules of kernels in OpenCL C.
 //!
-//! A program that links this crate has the device kind `opencl`. The loader of OpenCL is opened at the first use of a
-//! device, so the program also starts where there is none. Devices are numbered over all drivers of the machine: GPUs
-//! first, then other accelerators, then the rest.
+//! A program that links this crate has the device kind `opencl`. The OpenCL loader library is opened at the first use
+//! of a device, so the program also starts on machines without OpenCL. Devices are numbered across all installed drivers:
+//! GPUs first, then other accelerators, then processors.
 //!
 //! ```
 //! # use anyfn_loader as _;

@@ -1,4 +1,4 @@
-//! The OpenCL devices of the machine: which there are, their limits, their contexts and their queues.
+//! The OpenCL devices of the machine: a list of them, with the limits, the context and the queues of each device.
 
 use core::ffi::c_void;
 use core::ptr;
