@@ -200,6 +200,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clients_see_the_devices_that_they_may_use() {
+        let null = anyfn_runtime::device::enable_null().unwrap();
+        let devices = |granted: &[&str]| {
+            let devices = granted.iter().map(|device| (*device).into()).collect();
+            let told = info(&Policy { devices, ..Policy::closed() }).unwrap().get::<Map<anyfn::String, Any>>();
+            told.unwrap().get("devices").unwrap().unwrap().get::<Vec<Device>>().unwrap()
+        };
+        assert_eq!(devices(&["cpu"]), [Device::CPU]);
+        assert_eq!(devices(&[]), []);
+        let all = devices(&["*"]);
+        assert!(all.contains(&null) && all.contains(&Device::CPU), "{all:?}");
+        assert!(devices(&[&null.to_string()]) == [null]);
+    }
+
+    #[test]
     fn triples_are_those_of_compilers() {
         for (arch, os, environment, expected) in [
             ("x86_64", "linux", "gnu", "x86_64-linux-gnu"),
