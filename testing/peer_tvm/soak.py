@@ -1,10 +1,11 @@
 """Uses Apache TVM for a long time, and checks that its memory does not grow: builds, calls, files, errors, passes, RPC sessions.
 
-    PYTHON soak.py [--seconds N] [--limit KIB]
+    PYTHON soak.py [--seconds N] [--rounds N] [--limit KIB]
 
 ``./x soak`` runs this for ten minutes with the package ``tvm_ffi`` on our library. A round makes each use once. The first fifth of the
-time warms up caches and allocators; then resident memory of the process may grow by ``--limit`` KiB a round. The program prints
-a table: the time, the rounds, and the resident memory of this process and of the RPC server.
+time warms up caches and allocators; then resident memory of the process may grow by ``--limit`` KiB a round. With ``--rounds``, the
+program ends after that many rounds and does not check memory, which suits valgrind. The program prints a table: the time, the rounds,
+and the resident memory of this process and of the RPC server.
 """
 
 import argparse
@@ -111,6 +112,7 @@ def session(server, library):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--rounds", type=int, help="rounds after which to end")
     parser.add_argument("--limit", type=float, default=64.0, help="growth of resident memory that is accepted, in KiB a round")
     options = parser.parse_args()
     runtime = tvm_ffi.get_global_func("anyfn.runtime", allow_missing=True)
@@ -125,6 +127,9 @@ def main():
         try:
             while True:
                 passed = time.monotonic() - begin
+                if rounds == options.rounds:
+                    print(f"{rounds} rounds in {passed:.0f} s")
+                    return 0
                 if passed >= report or rounds == 0:
                     gc.collect()
                     now = resident()

@@ -173,6 +173,21 @@ pub(crate) fn peer_script(run: &Run, python: PathBuf, name: &str, words: &str) -
     on_our_library(run, &python, name, |copy| on_copy(&python, copy).words(words))
 }
 
+/// Does the same under valgrind. Reports about memory are errors, except those that the file of suppressions names.
+pub(crate) fn peer_script_under_valgrind(run: &Run, python: PathBuf, folder: &str, words: &str) -> Result<()> {
+    let name = "valgrind_tvm";
+    on_our_library(run, &python, name, |copy| {
+        Cmd::new("valgrind")
+            .words("--error-exitcode=9 --num-callers=30 --smc-check=all-non-file")
+            .arg(format!("--suppressions={folder}/valgrind.supp"))
+            .arg(&python)
+            .words(words)
+            .env("PYTHONPATH", copy)
+            // So that valgrind sees each allocation of the interpreter.
+            .env("PYTHONMALLOC", "malloc")
+    })
+}
+
 /// Runs the tests of a Cargo package that uses the peer's Rust crate on our library. `package` is the folder of the package, and
 /// `python` the interpreter of the environment with the peer's Python package, through whose programs the crate finds the library.
 pub(crate) fn peer_crate(run: &Run, python: PathBuf, package: &str) -> Result<()> {
@@ -291,15 +306,21 @@ const OLDEST_TESTS: &[&str] = &[
 ];
 
 /// Returns a predicate that is true for the test files that `./x test` runs with the wheel and this
-/// version of Python. If another step runs all files with this version, because it is the version
-/// of `.x/venv`, the predicate selects only the installation test from [`WHEEL_TESTS`]. `./x soak`
-/// runs all files with each version.
+/// version of Python. These are all [`WHEEL_TESTS`] for the oldest and the newest version, and the first
+/// two for the versions between them. If another step runs all files with this version, because it is
+/// the version of `.x/venv`, only the installation test is selected. `./x soak` runs all files with each
+/// version.
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let is_of_venv = settings.contains(&format!("version = {version}."));
     let is_oldest = VERSIONS[0].0 == version;
+    let is_newest = VERSIONS[VERSIONS.len() - 1].0 == version;
     move |file: &TestFile| {
-        let of_wheel = if is_of_venv { &WHEEL_TESTS[..1] } else { WHEEL_TESTS };
+        let of_wheel = match () {
+            () if is_of_venv => &WHEEL_TESTS[..1],
+            () if is_oldest || is_newest => WHEEL_TESTS,
+            () => &WHEEL_TESTS[..2],
+        };
         of_wheel.iter().any(|test| Path::new(test).file_name() == Some(OsStr::new(&file.name)))
             || (is_oldest && OLDEST_TESTS.contains(&&*file.name))
     }

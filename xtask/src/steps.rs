@@ -120,7 +120,7 @@ pub(crate) fn build() -> Vec<Step> {
     ]
 }
 
-/// Returns the steps of `./x test`. The cheapest come first.
+/// Returns the steps of `./x test`. The cheapest come first. Steps of which most use one processor run beside each other.
 pub(crate) fn test() -> Vec<Step> {
     let mut steps = vec![
         Step::new("format", |run| cargo(run, "fmt --all --check")).quick(),
@@ -154,42 +154,52 @@ pub(crate) fn test() -> Vec<Step> {
         .inputs(ALL_RUST),
         Step::in_parts("rust with address sanitizer", rust_asan_parts, rust_asan)
             .skip_if(no_nightly)
-            .needs("crates/core/src/lib.rs"),
-        Step::new("c headers", c_tests::headers).inputs(HEADERS).quick(),
-        Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
+            .needs("crates/core/src/lib.rs")
+            .beside(),
+        Step::new("c headers", c_tests::headers).inputs(HEADERS).quick().beside(),
+        Step::new("c headers after the peer's", c_tests::headers_after_peer)
+            .skip_if(no_peer)
+            .inputs(HEADERS)
+            .beside(),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain))
             .uses(BUILD)
             .skip_if(c_tests::unavailable)
             .packages(LIBRARIES)
             .inputs(C_SOURCES)
-            .quick(),
+            .quick()
+            .beside(),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
             .uses(BUILD)
             .skip_if(c_tests::unavailable)
-            .skip_if(|| which("valgrind").is_none().then(|| "no valgrind".into()))
+            .skip_if(no_valgrind)
             .packages(LIBRARIES)
-            .inputs(C_SOURCES),
+            .inputs(C_SOURCES)
+            .beside(),
         Step::new("c tests with address sanitizer", |run| c_tests::run(run, Mode::AddressSanitizer))
             .uses(BUILD)
             .skip_if(c_tests::unavailable)
             .skip_if(c_tests::no_address_sanitizer)
             .packages(LIBRARIES)
-            .inputs(C_SOURCES),
+            .inputs(C_SOURCES)
+            .beside(),
         Step::new("c++ headers", cpp_tests::headers)
             .uses(BUILD)
             .packages(LIBRARIES)
             .inputs(CPP_SOURCES)
-            .inputs(&["README.md", "docs"]),
-        Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES),
+            .inputs(&["README.md", "docs"])
+            .beside(),
+        Step::new("c++ tests", cpp_tests::run).uses(BUILD).packages(LIBRARIES).inputs(CPP_SOURCES).beside(),
         Step::new("c++ plugins of other compilers", cpp_tests::mixed)
             .uses(BUILD)
             .packages(LIBRARIES)
-            .inputs(CPP_SOURCES),
+            .inputs(CPP_SOURCES)
+            .beside(),
         Step::new("c++ tests with clang", cpp_tests::run_with_clang)
             .uses(BUILD)
             .skip_if(cpp_tests::no_clang)
             .packages(LIBRARIES)
-            .inputs(CPP_SOURCES),
+            .inputs(CPP_SOURCES)
+            .beside(),
         Step::in_parts(
             "python tests",
             || python_tests::parts(|file| !file.uses_compiler && file.name != python_tests::CORPUS),
@@ -297,23 +307,27 @@ pub(crate) fn test() -> Vec<Step> {
             .needs_member("conformance")
             .skip_if(system_rust::unavailable)
             .packages(&["anyfn-conformance", "anyfn-lib"])
-            .inputs(SMALL),
+            .inputs(SMALL)
+            .beside(),
         Step::new("runtime for 32 bits", targets::check)
             .skip_if(system_rust::unavailable)
             .packages(&["anyfn-reflect", "anyfn-core", "anyfn-protocol"])
-            .inputs(TARGETS),
+            .inputs(TARGETS)
+            .beside(),
         Step::new("conformance, 32-bit arm", targets::arm)
             .needs_member("conformance")
             .skip_if(system_rust::unavailable)
             .skip_if(targets::no_arm)
             .packages(&["anyfn-conformance", "anyfn-protocol"])
-            .inputs(TARGETS),
+            .inputs(TARGETS)
+            .beside(),
         Step::new("conformance, webassembly", targets::web)
             .needs_member("conformance/web")
             .skip_if(system_rust::unavailable)
             .skip_if(targets::no_web)
             .packages(&["anyfn-conformance-web"])
-            .inputs(TARGETS),
+            .inputs(TARGETS)
+            .beside(),
         Step::in_parts(
             "conformance, python",
             || python_tests::parts(|file| file.name == python_tests::CORPUS),
@@ -606,6 +620,18 @@ pub(crate) fn soak() -> Vec<Step> {
         .skip_if(compat::unavailable_here)
         .beside(),
     );
+    steps.push(
+        Step::new("apache-tvm on our library under valgrind", |run| {
+            let python = paths::tvm_python().ok_or("no apache-tvm")?;
+            let words = format!("{PEER_TVM}/soak.py --rounds 5");
+            python::peer_script_under_valgrind(run, python, PEER_TVM, &words)
+        })
+        .uses(BUILD)
+        .needs(PEER_TVM)
+        .skip_if(no_tvm)
+        .skip_if(compat::unavailable_here)
+        .skip_if(no_valgrind),
+    );
     // `./x test` does not run all tests with all versions of Python.
     steps.push(
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
@@ -729,6 +755,10 @@ fn rust_asan_parts() -> Result<Vec<Part>> {
         "anyfn-doctor",
     ];
     CHECKED.into_iter().map(part).collect()
+}
+
+fn no_valgrind() -> Option<String> {
+    which("valgrind").is_none().then(|| "no valgrind".into())
 }
 
 /// Runs the tests of the runtime with the address sanitizer. The standard library is not instrumented.

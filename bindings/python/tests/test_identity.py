@@ -67,7 +67,8 @@ def test_json_that_repeats_too_much_is_refused(run_python):
     run_python(f"""{GRAPHS}
 stringify = anyfn.get_global_func("ffi.json.Stringify")
 long = "x" * (16 << 20)
-for make in makes.values():
+# Each writes a gigabyte before it is refused.
+for make in (makes["list"], makes["map"]):
     try:
         stringify(graph(make, start=long), None)
     except ValueError as error:
