@@ -68,20 +68,30 @@ pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
 pub(crate) fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
     let package = paths::root().join(PACKAGE);
     for (library, name) in LIBRARIES {
-        let source = from.join(library);
-        let target = package.join(name);
-        if fs::read(&source).ok() == fs::read(&target).ok() && target.exists() {
-            continue;
-        }
-        if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        }
-        run.say(&format!("copy {library} to {PACKAGE}/{name}"))?;
-        // A process may have mapped the old file, so the file is replaced, not overwritten.
-        let fresh = package.join(format!("{name}.new"));
-        fs::copy(&source, &fresh).map_err(|e| format!("{}: {e}", source.display()))?;
-        fs::rename(&fresh, &target).map_err(|e| format!("{}: {e}", target.display()))?;
+        replace(run, &from.join(library), &package.join(name))?;
     }
+    Ok(())
+}
+
+/// Copies a file to `target`, unless that has the same content. A process may have mapped the old file, so the file is
+/// replaced, not overwritten.
+pub(crate) fn replace(run: &Run, source: &Path, target: &Path) -> Result<()> {
+    if fs::read(source).ok() == fs::read(target).ok() && target.exists() {
+        return Ok(());
+    }
+    if let Some(folder) = target.parent() {
+        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let shown = target.strip_prefix(paths::root()).unwrap_or(target);
+    run.say(&format!(
+        "copy {} to {}",
+        source.file_name().unwrap_or_default().to_string_lossy(),
+        shown.display()
+    ))?;
+    let mut fresh = target.as_os_str().to_owned();
+    fresh.push(".new");
+    fs::copy(source, &fresh).map_err(|e| format!("{}: {e}", source.display()))?;
+    fs::rename(&fresh, target).map_err(|e| format!("{}: {e}", target.display()))?;
     Ok(())
 }
 

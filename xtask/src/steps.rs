@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, compat, cpp_tests, debian, dist, examples, paths, planted, portable, python, python_tests,
-    small, source, system_rust, targets, tidy,
+    board, codegen, compat, cpp_tests, debian, dist, examples, javascript, paths, planted, portable, python,
+    python_tests, small, source, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -26,6 +26,9 @@ const ALL_RUST: &[&str] = &[
     "benches",
     "bindings/python/src",
     "bindings/python/Cargo.toml",
+    "bindings/js/src",
+    "bindings/js/Cargo.toml",
+    "bindings/js/build.rs",
     "xtask",
     "rustfmt.toml",
 ];
@@ -43,7 +46,14 @@ const BESIDE_RUST: [(&str, &str); 6] = [
 ];
 
 /// Folders in packages that contain no Rust code.
-const NOT_RUST: &[&str] = &["bindings/python/anyfn", "bindings/python/tests"];
+const NOT_RUST: &[&str] = &[
+    "bindings/python/anyfn",
+    "bindings/python/tests",
+    "bindings/js/lib",
+    "bindings/js/node",
+    "bindings/js/test",
+    "bindings/js/prebuilds",
+];
 
 /// Paths that are inputs of all documentation tests, in addition to the tested packages.
 const DOCS: &[&str] = &["README.md", "docs"];
@@ -83,6 +93,12 @@ const BESIDE_PEER: [&str; 4] =
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the Python package.
 const BUILD: &[&str] = &["library", "python package"];
 
+/// Steps of `./x test` and `./x soak` that build the libraries and copy them into the package for Node.js.
+const BUILD_JAVASCRIPT: &[&str] = &["library", "javascript package"];
+
+/// Packages that the tests of the package for Node.js load.
+const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
+
 /// Steps of `./x test` and `./x soak` that build the Python wheel.
 const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];
 
@@ -117,6 +133,10 @@ pub(crate) fn build() -> Vec<Step> {
     vec![
         Step::new("library", |run| cargo(run, "build --workspace")),
         Step::new("python package", python::build_package).uses(&["library"]).needs_member("bindings/python"),
+        Step::new("javascript package", javascript::build_package)
+            .uses(&["library"])
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable),
     ]
 }
 
@@ -295,6 +315,19 @@ pub(crate) fn test() -> Vec<Step> {
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(CPP_SOURCES)
             .inputs(&["conformance/cpp"]),
+        Step::new("conformance, javascript", javascript::conformance)
+            .uses(BUILD_JAVASCRIPT)
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable)
+            .packages(JAVASCRIPT)
+            .inputs(javascript::SOURCES)
+            .inputs(&["conformance/cases"]),
+        Step::new("javascript tests", javascript::tests)
+            .uses(BUILD_JAVASCRIPT)
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable)
+            .packages(JAVASCRIPT)
+            .inputs(javascript::SOURCES),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
             .uses(BUILD)
             .needs_member("conformance")
@@ -420,6 +453,10 @@ pub(crate) fn bench() -> Vec<Step> {
         Step::new("python package", python::copy_release_package)
             .uses(&["release build"])
             .needs_member("bindings/python"),
+        Step::new("javascript package", javascript::copy_release_package)
+            .uses(&["release build"])
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable),
         Step::new("benchmarks", |_| examples::bench())
             .uses(&["release build", "python package"])
             .needs_member("bindings/python")
@@ -646,6 +683,12 @@ pub(crate) fn soak() -> Vec<Step> {
         .uses(BUILD_WHEEL)
         .skip_if(move || python::version_unavailable(version))
     }));
+    steps.push(
+        Step::new("javascript soak tests", javascript::soak)
+            .uses(BUILD_JAVASCRIPT)
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable),
+    );
     // Takes half an hour. `ANYFN_FAULTS=core` plants only the faults in files with such paths.
     steps.push(Step::new("planted faults", planted::run).skip_if(python::unavailable));
     steps.push(

@@ -13,8 +13,10 @@ const LONG_FILES: &[(&str, &str)] = &[];
 const LINES_MAX: usize = 1000;
 
 /// Extensions of the files that are checked. A file without an extension is checked if it begins with `#!`.
-const TEXT_ENDINGS: [&str; 14] =
-    ["rs", "toml", "c", "h", "cc", "cpp", "py", "pyi", "md", "sh", "json", "yml", "yaml", "cfg"];
+const TEXT_ENDINGS: [&str; 18] = [
+    "rs", "toml", "c", "h", "cc", "cpp", "py", "pyi", "js", "mjs", "ts", "mts", "md", "sh", "json", "yml",
+    "yaml", "cfg",
+];
 
 /// Beginnings of `SAFETY` comments that give no reason.
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];

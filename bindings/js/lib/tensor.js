@@ -1,0 +1,149 @@
+'use strict';
+// Tensors, and their memory as typed arrays.
+
+const { TAG, DType, Device } = require('./values.js');
+
+const INFO = Symbol('anyfn.info');
+const DATA = Symbol('anyfn.data');
+// Typed arrays by code and bits of the data type. Elements that JavaScript has no type for are shown by their bits.
+const ARRAYS = {
+  '0:8': Int8Array, '0:16': Int16Array, '0:32': Int32Array, '0:64': BigInt64Array,
+  '1:8': Uint8Array, '1:16': Uint16Array, '1:32': Uint32Array, '1:64': BigUint64Array,
+  '2:16': Uint16Array, '2:32': Float32Array, '2:64': Float64Array, '4:16': Uint16Array, '6:8': Uint8Array,
+};
+
+/** Returns the class of the typed array that shows elements of a type. */
+function arrayClass({ code, bits, lanes }) {
+  return (lanes === 1 && ARRAYS[`${code}:${bits}`]) || Uint8Array;
+}
+
+function createTensors(native, { ObjectRef, setClass }) {
+  const call = (name, ...args) => native.getGlobal(name)(...args);
+
+  /** A tensor. */
+  class Tensor extends ObjectRef {
+    constructor() {
+      throw new TypeError('Tensor has no constructor; use tensor(array, shape) or empty(shape)');
+    }
+
+    get [INFO]() {
+      const info = native.tensorInfo(this[TAG]);
+      Object.defineProperty(this, INFO, { value: info, configurable: true });
+      return info;
+    }
+
+    get shape() {
+      return [...this[INFO][0]];
+    }
+
+    get dtype() {
+      return this[INFO][1];
+    }
+
+    get device() {
+      return this[INFO][2];
+    }
+
+    /** Strides in elements, or null if the tensor is compact. */
+    get strides() {
+      const strides = this[INFO][3];
+      return strides && [...strides];
+    }
+
+    get isContiguous() {
+      return this[INFO][5];
+    }
+
+    get isReadOnly() {
+      return this[INFO][6];
+    }
+
+    /** Number of elements. */
+    get size() {
+      return this[INFO][0].reduce((size, extent) => size * extent, 1);
+    }
+
+    /**
+     * The memory of the tensor as a typed array, without a copy. The tensor must be contiguous and on the CPU. Elements of types
+     * that JavaScript lacks are shown as integers of their size (float16, bfloat16) or as bytes.
+     */
+    get data() {
+      const known = this[DATA];
+      if (known !== undefined && known.buffer.byteLength > 0) return known;
+      const buffer = native.tensorBuffer(this[TAG]);
+      if (buffer === undefined) throw new Error('this host does not allow buffers of native memory; use toBytes()');
+      const array = new (arrayClass(this.dtype))(buffer);
+      Object.defineProperty(this, DATA, { value: array, configurable: true });
+      return array;
+    }
+
+    /** Returns the elements as nested JavaScript arrays. */
+    toArray() {
+      const elements = Array.from(this.to(Device.of('cpu')).contiguous().data);
+      if (this.dtype.toString() === 'bool') elements.forEach((value, index) => (elements[index] = value !== 0));
+      const { shape } = this;
+      const nest = (dimension, from, count) => {
+        if (dimension === shape.length) return elements[from];
+        const step = shape[dimension] === 0 ? 0 : count / shape[dimension];
+        return Array.from({ length: shape[dimension] }, (_, index) => nest(dimension + 1, from + index * step, step));
+      };
+      return nest(0, 0, elements.length);
+    }
+
+    /** Returns a copy of the content as bytes. */
+    toBytes() {
+      return call('anyfn.tensor_to_bytes', this);
+    }
+
+    reshape(shape) {
+      return call('anyfn.tensor_reshape', this, shapeOf(shape));
+    }
+
+    contiguous() {
+      return this.isContiguous ? this : call('anyfn.tensor_contiguous', this);
+    }
+
+    /** Returns the tensor on a device; a copy unless it is there already. */
+    to(device) {
+      return this.device.equals(device) ? this : call('anyfn.tensor_to_device', this, device);
+    }
+
+    toString() {
+      return `Tensor(shape=[${this.shape.join(', ')}], dtype=${this.dtype}, device=${this.device})`;
+    }
+  }
+  setClass(70, 'ffi.Tensor', Tensor);
+
+  const shapeOf = (shape) => native.apply(native.getGlobal('ffi.Shape')[TAG], Array.from(shape), false);
+  const dtypeOf = (dtype) => (typeof dtype === 'string' ? DType.parse(dtype) : dtype);
+
+  /** Makes a tensor with a copy of the content of a typed array, or of nested arrays of numbers. */
+  function tensor(content, shape, dtype) {
+    if (Array.isArray(content) || typeof content === 'number') {
+      const found = [];
+      for (let level = content; Array.isArray(level); level = level[0]) found.push(level.length);
+      const elements = [content].flat(Infinity);
+      if (elements.length !== found.reduce((size, extent) => size * extent, 1)) {
+        throw new TypeError('tensor: the nested arrays differ in length');
+      }
+      const type = dtypeOf(dtype ?? 'float32');
+      const cls = ARRAYS[`${type.code}:${type.bits}`];
+      if (!cls || type.bits === 16 && type.code !== 0 && type.code !== 1) {
+        throw new TypeError(`tensor: numbers cannot be converted to ${type}; pass a typed array`);
+      }
+      const big = cls === BigInt64Array || cls === BigUint64Array;
+      return native.tensorMake(cls.from(elements, big ? BigInt : Number), shape ?? found, type);
+    }
+    if (!ArrayBuffer.isView(content)) throw new TypeError('tensor: expected a typed array or nested arrays of numbers');
+    return native.tensorMake(content, shape ?? [content.length], dtype === undefined ? undefined : dtypeOf(dtype));
+  }
+
+  /** Makes a tensor of zeros. */
+  function empty(shape, dtype = 'float32', device = Device.of('cpu')) {
+    return call('anyfn.tensor_zeros', shapeOf(shape), dtypeOf(dtype), device);
+  }
+
+  return { Tensor, tensor, empty };
+}
+
+module.exports = { createTensors };

@@ -1,0 +1,233 @@
+//! Calls from JavaScript to native functions.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::panic::catch_unwind;
+use std::ptr;
+
+use anyfn::abi::{
+    AnyfnFunctionExt, DLTensor, FUNCTION_FLAG_BLOCKING, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
+    TVMFFIFunctionCell, TVMFFIObject, TVMFFIObjectHandle,
+};
+use anyfn::{Any, Error, TensorView};
+
+use crate::entry::{INLINE, arg, entry};
+use crate::env::{Res, Value};
+use crate::lower::{Arrays, Views};
+use crate::state::{BORROWED_TENSOR, Js, Lent, State};
+use crate::{callback, pool, slots, tensor};
+
+entry! {
+    /// `call(slot, ...args)`: calls the function of a slot.
+    fn call(js: Js<'_>, args: &[Value]) { call_slot(js, args, false) }
+}
+
+entry! {
+    /// `callBig(slot, ...args)`: as `call`, and returns integers as bigints.
+    fn call_big(js: Js<'_>, args: &[Value]) { call_slot(js, args, true) }
+}
+
+entry! {
+    /// `apply(slot, args, big)`: calls the function of a slot with the elements of an array.
+    fn apply(js: Js<'_>, args: &[Value]) {
+        let (slot, list) = (arg(js, args, 0)?, js.env.elements(arg(js, args, 1)?)?);
+        let all: Vec<Value> = std::iter::once(slot).chain(list).collect();
+        call_slot(js, &all, js.env.is_true(arg(js, args, 2)?))
+    }
+}
+
+#[inline]
+fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
+    let Some((slot, args)) = args.split_first() else { return js.env.type_error("expected a slot") };
+    let slot = js.env.to_double(*slot)?;
+    let (index, handle) = {
+        let mut slots = js.state.slots.borrow_mut();
+        let Some((index, object)) = slots.get(slot) else {
+            drop(slots);
+            return js.env.error("this function was disposed of, or belongs to another thread");
+        };
+        let handle: *mut TVMFFIObject = object.as_handle().cast();
+        slots.pin(index);
+        (index, handle)
+    };
+    let result = if args.len() < INLINE {
+        let mut values = [const { Any::NONE }; INLINE - 1];
+        call_with(js, handle, args, &mut values[..args.len()])
+    } else {
+        let mut values = Vec::new();
+        values.resize_with(args.len(), || Any::NONE);
+        call_with(js, handle, args, &mut values)
+    };
+    let released = js.state.slots.borrow_mut().unpin(index);
+    if released.is_some() {
+        slots::drop_released(js.env, released);
+    }
+    js.lift_owned(result?, big)
+}
+
+/// Calls a function with arguments, which are converted into `values` first. The caller keeps the function alive.
+#[inline]
+fn call_with(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], values: &mut [Any]) -> Res<Any> {
+    let mut views = Views::new();
+    for (value, arg) in values.iter_mut().zip(args) {
+        *value = js.lower(*arg, &mut Arrays::Lend(&mut views))?;
+    }
+    let lent = views.len();
+    if lent > 0 {
+        let entries = views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array });
+        js.state.lent.borrow_mut().extend(entries);
+    }
+    let outermost = js.state.depth.get() == 0;
+    if outermost {
+        js.state.shared.cross();
+    }
+    js.state.depth.set(js.state.depth.get() + 1);
+    let result = if is_blocking(function) {
+        call_blocking(js, function, values)
+    } else {
+        // SAFETY: the caller keeps the function alive, and the values are valid views for the call.
+        unsafe { call_native(function, values) }
+    };
+    js.state.depth.set(js.state.depth.get() - 1);
+    if outermost {
+        js.state.shared.cross();
+    }
+    if lent > 0 {
+        let mut all = js.state.lent.borrow_mut();
+        let rest = all.len() - lent;
+        all.truncate(rest);
+    }
+    result.map_err(|error| js.throw(error))
+}
+
+/// Calls a native function on this thread.
+///
+/// # Safety
+/// `function` must be a live function object, and the values must be valid.
+#[inline]
+pub(crate) unsafe fn call_native(function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
+    // SAFETY: a function object has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
+    // SAFETY: the object is alive, and its cell never changes.
+    let safe_call = unsafe { (*cell).safe_call };
+    let mut result = TVMFFIAny::NONE;
+    let args: *const TVMFFIAny = values.as_ptr().cast();
+    // SAFETY: `Any` has the layout of its raw value; the arguments are valid, and the result holds no value.
+    let code: c_int = unsafe { safe_call(function.cast::<c_void>(), args, values.len() as i32, &mut result) };
+    if code != 0 {
+        return Err(Error::take_raised());
+    }
+    // SAFETY: on success the result is an owned value.
+    Ok(unsafe { Any::from_raw(result) })
+}
+
+/// Returns true if a function declares that it may wait for other threads.
+#[inline]
+fn is_blocking(function: *mut TVMFFIObject) -> bool {
+    // SAFETY: the caller keeps the function alive.
+    if unsafe { (*function).flags } & OBJECT_FLAG_FUNCTION_EXT == 0 {
+        return false;
+    }
+    // SAFETY: a function object has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
+    // SAFETY: the flag shows that the address of an extension follows the cell.
+    let ext: *const *const AnyfnFunctionExt = unsafe { cell.add(1) }.cast();
+    // SAFETY: the address is part of the live function object.
+    let ext = unsafe { *ext };
+    // SAFETY: the extension lives as long as the function.
+    let flags = unsafe { (*ext).flags };
+    flags & FUNCTION_FLAG_BLOCKING != 0
+}
+
+/// A call whose caller waits.
+struct Waiting {
+    function: *mut TVMFFIObject,
+    values: *const [Any],
+}
+
+// SAFETY: the caller keeps the function and the values alive until the call has ended, and does not use them meanwhile.
+unsafe impl Send for Waiting {}
+
+impl Waiting {
+    fn run(&self) -> Result<Any, Error> {
+        // SAFETY: the caller keeps the values alive until the call has ended.
+        let values = unsafe { &*self.values };
+        let views = values.iter().filter(|value| value.type_index() == BORROWED_TENSOR);
+        BORROWED.with_borrow_mut(|all| all.extend(views.map(|view| view.as_view().bits() as usize)));
+        // SAFETY: as for the values; the function is alive.
+        let result = unsafe { call_native(self.function, values) };
+        BORROWED.with_borrow_mut(Vec::clear);
+        result
+    }
+}
+
+/// Calls a native function on a thread of the pool. Meanwhile, this thread runs the JavaScript functions that other threads call, so
+/// a function that waits for such a thread does not wait forever.
+#[cold]
+fn call_blocking(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
+    let result = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let waiting = Waiting { function, values };
+    let (shared, theirs) = (js.state.shared.clone(), result.clone());
+    pool::spawn(
+        move || {
+            let done = waiting.run();
+            *theirs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(done);
+            shared.notify();
+        },
+        pool::Urgency::Now,
+    )?;
+    let take = || result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    let is_done = || result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some();
+    js.state.shared.serve_until(is_done, |job| callback::run_job(js, job, false));
+    take().unwrap_or_else(|| Err(Error::new("InternalError", "a call ended without a result")))
+}
+
+thread_local! {
+    /// State of the environment of this thread, or NULL.
+    static HERE: Cell<*const State> = const { Cell::new(ptr::null()) };
+    /// Addresses of the tensors that the call on this thread, which a thread of an environment waits for, has borrowed.
+    static BORROWED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sets the state of the environment of this thread; NULL when the environment ends.
+pub(crate) fn set_here(state: *const State) {
+    HERE.set(state);
+}
+
+/// Makes a tensor of a typed array that native code has borrowed and is about to keep. JavaScript may detach the array later, so the
+/// tensor has a copy. For any other borrowed tensor, `out` stays unchanged.
+///
+/// # Safety
+/// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.
+pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
+    let made = catch_unwind(|| {
+        // SAFETY: the state lives until `set_here` replaces it.
+        let state = unsafe { HERE.get().as_ref() };
+        let is_lent =
+            state.is_some_and(|state| state.lent.borrow().iter().any(|lent| ptr::eq(lent.tensor, view)));
+        if !is_lent && !BORROWED.with_borrow(|all| all.contains(&view.addr())) {
+            return Ok(None);
+        }
+        // SAFETY: the runtime passes a valid view.
+        let dl = unsafe { &*view };
+        // SAFETY: the view is valid during this call.
+        tensor::copy_of(&unsafe { TensorView::from_dl(dl) }).map(Some)
+    });
+    match made {
+        Ok(Ok(tensor)) => {
+            if let Some(tensor) = tensor {
+                // SAFETY: the runtime passes a writable pointer.
+                unsafe { out.write(tensor.into_object().into_handle()) };
+            }
+            0
+        }
+        Ok(Err(error)) => {
+            error.raise();
+            -1
+        }
+        Err(_) => {
+            Error::new("InternalError", "panic while a tensor was copied").raise();
+            -1
+        }
+    }
+}

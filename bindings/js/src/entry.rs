@@ -1,0 +1,113 @@
+//! Entry points from JavaScript: arguments, panics, and the functions of the addon.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use crate::env::{Env, Res, Value};
+use crate::state::{Js, State};
+use crate::sys;
+
+/// Number of arguments that are read without an allocation.
+pub(crate) const INLINE: usize = 9;
+
+/// Declares a function that JavaScript calls: `(js, args) -> Res<Value>`.
+macro_rules! entry {
+    ($(#[$doc:meta])* fn $name:ident($js:ident: Js<'_>, $args:ident: &[Value]) $body:block) => {
+        $(#[$doc])*
+        pub(crate) unsafe extern "C" fn $name(
+            env: *mut $crate::sys::Env,
+            info: *mut $crate::sys::CallbackInfo,
+        ) -> *mut $crate::sys::Value {
+            #[inline]
+            fn body($js: $crate::state::Js<'_>, $args: &[$crate::env::Value]) -> $crate::env::Res<$crate::env::Value> $body
+            // SAFETY: Node.js calls this function, with the state of the environment as its data.
+            unsafe { $crate::entry::enter(env, info, body) }
+        }
+    };
+}
+pub(crate) use entry;
+
+/// Runs the body of an entry point. Panics become exceptions.
+///
+/// # Safety
+/// Must be called by Node.js with the state of the environment as the data of the function.
+#[inline]
+pub(crate) unsafe fn enter(
+    env: *mut sys::Env,
+    info: *mut sys::CallbackInfo,
+    body: impl FnOnce(Js<'_>, &[Value]) -> Res<Value>,
+) -> *mut sys::Value {
+    let mut inline = [Value::NONE; INLINE];
+    let (mut count, mut data) = (INLINE, ptr::null_mut());
+    // SAFETY: the array has `count` elements, and `Value` has the layout of a pointer.
+    let status = unsafe {
+        sys::napi_get_cb_info(env, info, &mut count, inline.as_mut_ptr().cast(), ptr::null_mut(), &mut data)
+    };
+    if status != sys::OK || data.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: Node.js calls this function on the thread of the environment.
+    let env_of_call = unsafe { Env::from_raw(env) };
+    // SAFETY: the data of all functions is the state, which lives as long as the environment.
+    let state: &State = unsafe { &*data.cast::<State>() };
+    let js = Js { env: env_of_call, state };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        if count <= INLINE {
+            return body(js, &inline[..count]);
+        }
+        let mut all = vec![Value::NONE; count];
+        // SAFETY: the vector has `count` elements, and `Value` has the layout of a pointer.
+        unsafe {
+            sys::napi_get_cb_info(
+                env,
+                info,
+                &mut count,
+                all.as_mut_ptr().cast(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        body(js, &all)
+    }));
+    match done {
+        Ok(Ok(value)) => value.as_ptr(),
+        // An exception is pending, or the environment is being terminated.
+        Ok(Err(_)) => ptr::null_mut(),
+        Err(payload) => {
+            let _ = env_of_call.error::<()>(&format!("panic in the addon of anyfn: {}", panic_text(&*payload)));
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "unknown reason",
+    }
+}
+
+/// Returns an argument; `undefined` if it is missing.
+pub(crate) fn arg(js: Js<'_>, args: &[Value], index: usize) -> Res<Value> {
+    match args.get(index) {
+        Some(value) => Ok(*value),
+        None => js.env.undefined(),
+    }
+}
+
+/// A function of the addon, with its name.
+pub(crate) type Export = (&'static str, sys::Callback);
+
+/// Adds functions to the exports of the addon.
+pub(crate) fn add(js: Js<'_>, exports: Value, functions: &[Export]) -> Res<()> {
+    let data: *mut c_void = ptr::from_ref(js.state).cast_mut().cast();
+    for (name, callback) in functions {
+        let function = js.env.function(name, *callback, data)?;
+        let key = js.env.string(name.as_bytes())?;
+        js.env.set_property(exports, key, function)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The state of an environment: the table of slots, the functions of the package that native code calls, and the typed arrays that
+//! calls in progress have lent to native code.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use anyfn::ObjectRef;
+use anyfn::abi::{DLTensor, TVMFFIObject, kTVMFFIDLTensorPtr, kTVMFFITensor};
+use anyfn::{AnyView, TensorView};
+
+use crate::env::{Env, Ref, Res, Value};
+use crate::shared::Shared;
+use crate::slots::{self, Slots};
+
+/// Values of the package that native code uses.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    /// Symbol of the property that contains the slot of an object, or the negative tag of a value.
+    pub(crate) tag: Cell<Option<Ref>>,
+    /// Symbol of the property that contains the content of a tagged value.
+    pub(crate) content: Cell<Option<Ref>>,
+    /// `(slot, typeIndex) -> object`: makes the JavaScript object of a native object.
+    pub(crate) wrap: Cell<Option<Ref>>,
+    /// `(typeIndex, content) -> value`: makes a data type, device or opaque pointer from its eight bytes as a bigint.
+    pub(crate) word: Cell<Option<Ref>>,
+    /// `(buffer) -> Bytes`.
+    pub(crate) bytes: Cell<Option<Ref>>,
+    /// `(array) -> boolean`: returns true if a `Uint8Array` represents bytes, not a tensor.
+    pub(crate) is_bytes: Cell<Option<Ref>>,
+    /// `(value) -> object`: converts a value of any other class to a native object, or throws.
+    pub(crate) convert: Cell<Option<Ref>>,
+    /// `(error) -> [kind, message, backtrace, cause]`: describes a JavaScript exception.
+    pub(crate) describe: Cell<Option<Ref>>,
+    /// `(promise, number) -> undefined`: calls `settle` when a promise is settled.
+    pub(crate) watch: Cell<Option<Ref>>,
+}
+
+/// A typed array that a call in progress has lent to native code.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub(crate) tensor: *const DLTensor,
+    pub(crate) array: Value,
+}
+
+/// State of an environment. It is used only on the environment's thread.
+pub(crate) struct State {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) hooks: Hooks,
+    pub(crate) slots: RefCell<Slots>,
+    pub(crate) lent: RefCell<Vec<Lent>>,
+    /// Number of calls of native code in progress on this thread.
+    pub(crate) depth: Cell<u32>,
+    /// Number of calls on other threads whose promises are not settled.
+    pub(crate) pending: Cell<u32>,
+    pub(crate) waker: Cell<crate::env::Waker>,
+}
+
+/// An environment with its state.
+#[derive(Clone, Copy)]
+pub(crate) struct Js<'a> {
+    pub(crate) env: Env,
+    pub(crate) state: &'a State,
+}
+
+impl<'a> Js<'a> {
+    /// Calls a function of the package.
+    pub(crate) fn call_hook(self, hook: &Cell<Option<Ref>>, args: &[Value]) -> Res<Value> {
+        let function = self.hook(hook)?;
+        self.env.call(function, args)
+    }
+
+    /// Returns a value of the package.
+    #[inline]
+    pub(crate) fn hook(self, hook: &Cell<Option<Ref>>) -> Res<Value> {
+        match hook.get().and_then(|reference| self.env.get(reference)) {
+            Some(value) => Ok(value),
+            None => self.env.error("the package anyfn is not initialised"),
+        }
+    }
+
+    /// Returns the tag of a value, or `None` if it has none.
+    #[inline]
+    pub(crate) fn tag_of(self, value: Value) -> Res<Option<f64>> {
+        let key = self.hook(&self.state.hooks.tag)?;
+        let tag = self.env.property(value, key)?;
+        Ok(self.env.to_double(tag).ok())
+    }
+
+    /// Returns the content of a tagged value.
+    pub(crate) fn content_of(self, value: Value) -> Res<Value> {
+        let key = self.hook(&self.state.hooks.content)?;
+        self.env.property(value, key)
+    }
+
+    /// Returns a new reference to the object of a slot.
+    pub(crate) fn object_of_slot(self, slot: f64) -> Res<ObjectRef> {
+        let object = self.state.slots.borrow().get(slot).map(|(_, object)| object.clone());
+        match object {
+            Some(object) => Ok(object),
+            None => self.env.error("this object was disposed of, or belongs to another thread"),
+        }
+    }
+
+    /// Returns a new reference to the object of the slot whose number is the value.
+    pub(crate) fn object_at(self, slot: Value) -> Res<ObjectRef> {
+        let Ok(slot) = self.env.to_double(slot) else { return self.env.type_error("expected a slot") };
+        self.object_of_slot(slot)
+    }
+
+    /// Returns the JavaScript object of a native object, and makes it if necessary.
+    pub(crate) fn wrap(self, object: ObjectRef) -> Res<Value> {
+        let handle: *mut TVMFFIObject = object.as_handle().cast();
+        let known = self.state.slots.borrow().wrapper_of(self.env, handle);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        self.sweep_if_due();
+        let type_index = object.type_index();
+        let bytes = if type_index == kTVMFFITensor { tensor_bytes(&object) } else { 0 };
+        if bytes != 0 {
+            self.env.adjust_memory(bytes);
+        }
+        let (index, number) = self.state.slots.borrow_mut().add(object, bytes);
+        let made = self.make_wrapper(number, type_index);
+        match made {
+            Ok((wrapper, weak)) => {
+                self.state.slots.borrow_mut().set_wrapper(index, weak);
+                Ok(wrapper)
+            }
+            Err(thrown) => {
+                self.release(index);
+                Err(thrown)
+            }
+        }
+    }
+
+    fn make_wrapper(self, number: f64, type_index: i32) -> Res<(Value, Ref)> {
+        let args = [self.env.double(number)?, self.env.int32(type_index)?];
+        let wrapper = self.call_hook(&self.state.hooks.wrap, &args)?;
+        Ok((wrapper, self.env.weak(wrapper)?))
+    }
+
+    /// Releases a slot.
+    pub(crate) fn release(self, index: usize) {
+        let released = self.state.slots.borrow_mut().release(self.env, index);
+        slots::drop_released(self.env, released);
+    }
+
+    fn sweep_if_due(self) {
+        if self.state.slots.borrow().is_sweep_due() {
+            self.sweep(usize::MAX);
+        }
+    }
+
+    /// Releases native objects whose JavaScript objects are gone, among at most `limit` objects.
+    pub(crate) fn sweep(self, limit: usize) {
+        let released = self.state.slots.borrow_mut().sweep(self.env, limit);
+        slots::drop_released(self.env, released);
+    }
+
+    /// Returns the typed array that a call in progress has lent to native code as `tensor`.
+    pub(crate) fn lent(self, tensor: *const DLTensor) -> Option<Value> {
+        let lent = self.state.lent.borrow();
+        lent.iter().rev().find(|lent| lent.tensor == tensor).map(|lent| lent.array)
+    }
+}
+
+/// Returns the number of bytes of a tensor in the memory of this machine.
+fn tensor_bytes(object: &ObjectRef) -> i64 {
+    let view = AnyView::from(object);
+    let Ok(tensor) = view.get::<TensorView<'_>>() else { return 0 };
+    let bits = usize::from(tensor.as_dl().dtype.bits) * usize::from(tensor.as_dl().dtype.lanes);
+    let bytes = tensor.num_elements().unwrap_or(0).saturating_mul(bits.div_ceil(8));
+    i64::try_from(bytes).unwrap_or(0)
+}
+
+/// Type index of a borrowed tensor.
+pub(crate) const BORROWED_TENSOR: i32 = kTVMFFIDLTensorPtr;

@@ -1,0 +1,39 @@
+'use strict';
+// What the tests share: the package, and the library of sample functions.
+
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const { spawnSync } = require('node:child_process');
+
+const anyfn = require('..');
+
+const ROOT = path.join(__dirname, '..', '..', '..');
+const TESTING = process.env.ANYFN_TESTING_LIB ?? path.join(ROOT, 'bindings/python/anyfn/lib/libanyfn_testing.so');
+
+let testing;
+
+/** Loads the sample functions, and returns a function that returns one of them by its name without `testing.`. */
+function samples() {
+  testing ??= anyfn.loadModule(TESTING);
+  return (name) => anyfn.getGlobalFunc(`testing.${name}`);
+}
+
+/** Runs a script in a process of its own. It finds the package as `anyfn`, and the sample functions as `sample`. */
+function run(source, { args = [], env = {}, timeout = 60000 } = {}) {
+  const header = `'use strict';
+const anyfn = require(${JSON.stringify(path.join(__dirname, '..'))});
+const sample = require(${JSON.stringify(__filename)}).samples();
+`;
+  const result = spawnSync(process.execPath, [...args, '-e', header + source], {
+    encoding: 'utf8',
+    timeout,
+    env: { ...process.env, ...env },
+  });
+  return { code: result.status, signal: result.signal, out: result.stdout, err: result.stderr };
+}
+
+/** Returns a new empty folder. */
+const folder = () => fs.mkdtempSync(path.join(os.tmpdir(), 'anyfn-js-'));
+
+module.exports = { anyfn, samples, run, folder, ROOT, TESTING };
