@@ -118,7 +118,8 @@ function createContainers(native, { ObjectRef, setClass }) {
 
     /** Removes and returns the last element, or undefined. */
     pop() {
-      return this.size ? on(this, 'ffi.ListPop', -1) : undefined;
+      const { size } = this;
+      return size ? on(this, 'ffi.ListPop', size - 1) : undefined;
     }
 
     clear() {

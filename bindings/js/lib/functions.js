@@ -15,6 +15,22 @@ function withFrames(error, stack) {
 /** Key of the object that keeps the slot of another one in use. */
 const OWNER = Symbol('anyfn.owner');
 
+/** Returns the signature that a function reports (docs/signature.md) as `{name, params, returns, doc}`. */
+function readSignature({ name = '', doc = '', arg_names: names = [], arg_defaults: defaults = {}, type_schema: schema }) {
+  const { params = [], return: returns = [] } = (schema ? JSON.parse(schema).named_args : undefined) ?? {};
+  const shown = ({ type, args = [] } = { type: 'Any' }) => type + (args.length ? `<${args.map(shown).join(', ')}>` : '');
+  return {
+    name,
+    doc,
+    params: names.map((param, index) => ({
+      name: param,
+      type: shown(params[index]),
+      ...(Object.hasOwn(defaults, param) ? { default: defaults[param] } : {}),
+    })),
+    returns: shown(returns[0]),
+  };
+}
+
 function createFunctions(native) {
   const { call, callBig } = native;
 
@@ -40,10 +56,10 @@ function createFunctions(native) {
       return callAsync(this, args, options);
     }
 
-    /** The signature of the function, or null: `{params: [{name, ..}], ..}`. */
+    /** The signature of the function, or null. */
     get signature() {
       const text = native.signature(this[TAG]);
-      return text === undefined ? null : JSON.parse(text);
+      return text === undefined ? null : readSignature(JSON.parse(text));
     }
 
     /** Releases the function. Calling it afterwards is an error. */
@@ -79,11 +95,11 @@ function createFunctions(native) {
 
   /** Calls a function on another thread; see `PackedFunc.callAsync`. */
   function callAsync(f, args = [], options = {}) {
-    if (!(f instanceof PackedFunc)) f = convertFunction(f);
-    const { signal, bigint = f[OWNER] !== undefined } = options;
+    const { signal, bigint = f?.[OWNER] !== undefined } = options;
     if (signal?.aborted) return Promise.reject(signal.reason);
     let started;
     try {
+      if (!(f instanceof PackedFunc)) f = convertFunction(f);
       started = native.callAsync(f[TAG], Array.from(args), bigint);
     } catch (error) {
       return Promise.reject(error);

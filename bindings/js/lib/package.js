@@ -88,6 +88,8 @@ function createPackage(native) {
       registry.register({}, undefined);
     });
     registry.register({}, undefined);
+    // A registry that is itself freed calls nothing.
+    native.registry = registry;
   }
 
   /** Returns a global function. With `allowMissing`, returns undefined if there is none. */

@@ -77,7 +77,7 @@ fn run(function: &anyfn::ObjectRef, values: &[Any], token: Arc<AtomicBool>) -> R
 entry! {
     /// `cancel(number)`: cancels an asynchronous call. Native code notices when it checks for signals.
     fn cancel(js: Js<'_>, args: &[Value]) {
-        let number = js.env.to_double(arg(js, args, 0)?)?;
+        let number = js.env.number(arg(js, args, 0)?)?;
         TOKENS.with_borrow(|(_, tokens)| {
             if let Some(token) = tokens.get(&(number as u64)) {
                 token.store(true, Ordering::Relaxed);

@@ -234,7 +234,7 @@ pub(crate) fn run_job(js: Js<'_>, job: Arc<Job>, awaits: bool) {
     });
     let done = done.unwrap_or_else(|thrown| Some(Err(failed(js, thrown))));
     if let Some(result) = done {
-        js.state.shared.complete(&job, result);
+        job.end(result);
     }
 }
 
@@ -252,7 +252,7 @@ fn watch(js: Js<'_>, promise: Value, job: Arc<Job>) -> Res<()> {
 entry! {
     /// `settle(number, isFulfilled, value)`: ends a job whose function has returned a promise.
     fn settle(js: Js<'_>, args: &[Value]) {
-        let number = js.env.to_double(arg(js, args, 0)?)?;
+        let number = js.env.number(arg(js, args, 0)?)?;
         let Some(job) = js.state.shared.take_promised(number as u64) else { return js.env.undefined() };
         let value = arg(js, args, 2)?;
         let result = if js.env.is_true(arg(js, args, 1)?) {
@@ -261,7 +261,7 @@ entry! {
         } else {
             Err(js.error_of(value, 32))
         };
-        js.state.shared.complete(&job, result);
+        job.end(result);
         js.env.undefined()
     }
 }

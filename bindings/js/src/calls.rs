@@ -39,7 +39,7 @@ entry! {
 #[inline]
 fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
     let Some((slot, args)) = args.split_first() else { return js.env.type_error("expected a slot") };
-    let slot = js.env.to_double(*slot)?;
+    let slot = js.env.number(*slot)?;
     let (index, handle) = {
         let mut slots = js.state.slots.borrow_mut();
         let Some((index, object)) = slots.get(slot) else {

@@ -217,6 +217,14 @@ impl Env {
         Ok(number)
     }
 
+    /// Returns a number; throws a `TypeError` for any other value.
+    pub(crate) fn number(self, value: Value) -> Res<f64> {
+        match self.to_double(value) {
+            Ok(number) => Ok(number),
+            Err(Thrown) => self.type_error("expected a number"),
+        }
+    }
+
     pub(crate) fn to_bool(self, value: Value) -> Res<bool> {
         let mut flag = false;
         call!(self, napi_get_value_bool(value.0, &mut flag))?;

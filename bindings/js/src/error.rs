@@ -4,7 +4,7 @@
 //! JavaScript, the same exception is thrown again. A native error becomes an `Error` of the class that its kind names, which
 //! refers to the native error and becomes that error again.
 
-use anyfn::Error;
+use anyfn::{Error, ObjectRef};
 
 use crate::env::{Env, Res, Thrown, Value};
 use crate::js_function;
@@ -33,14 +33,37 @@ impl Js<'_> {
 
     /// Converts a thrown value to a native error, and its chain of causes up to a length.
     pub(crate) fn error_of(self, exception: Value, causes: usize) -> Error {
-        match self.describe(exception, causes) {
-            Ok(error) => error,
-            // A getter of the exception has thrown.
-            Err(Thrown) => {
-                let _ = self.env.take_exception();
-                Error::new("Error", "a JavaScript exception that cannot be described")
-            }
+        if let Ok(error) = self.describe(exception, causes) {
+            return error;
         }
+        // A getter of the exception has thrown, or there is no stack left.
+        let _ = self.env.take_exception();
+        let text = |name, other: &str| {
+            let text = self.env.named(exception, name).and_then(|value| self.env.to_text(value));
+            text.unwrap_or_else(|_| {
+                let _ = self.env.take_exception();
+                other.to_owned()
+            })
+        };
+        let kind = text(c"name", "Error");
+        let message = text(c"message", "a JavaScript exception that cannot be described");
+        self.with_value(&kind, &message, "", None, exception)
+    }
+
+    /// Makes an error whose context keeps an exception.
+    fn with_value(
+        self,
+        kind: &str,
+        message: &str,
+        trace: &str,
+        cause: Option<ObjectRef>,
+        exception: Value,
+    ) -> Error {
+        let holder = self.env.array(&[exception]).ok();
+        let context =
+            holder.and_then(|holder| js_function::make(self.env, &self.state.shared, holder, false, false));
+        let made = Error::try_from_texts(kind.as_bytes(), message.as_bytes(), trace.as_bytes(), cause, context);
+        made.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
     }
 
     fn describe(self, exception: Value, causes: usize) -> Res<Error> {
@@ -58,11 +81,7 @@ impl Js<'_> {
         let (kind, message, backtrace) = (text(0)?, text(1)?, text(2)?);
         let cause = parts.get(3).filter(|cause| causes > 0 && !self.env.is_undefined(**cause));
         let cause = cause.map(|cause| self.error_of(*cause, causes - 1).into_object());
-        let holder = self.env.array(&[exception])?;
-        let context = js_function::make(self.env, &self.state.shared, holder, false, false);
-        let made =
-            Error::try_from_texts(kind.as_bytes(), message.as_bytes(), backtrace.as_bytes(), cause, context);
-        Ok(made.unwrap_or_else(|| Error::new("MemoryError", "out of memory")))
+        Ok(self.with_value(&kind, &message, &backtrace, cause, exception))
     }
 }
 

@@ -38,10 +38,7 @@ pub(crate) const EXPORTS: &[Export] = &[
 ];
 
 fn int(js: Js<'_>, args: &[Value], index: usize) -> Res<i32> {
-    match js.env.to_double(arg(js, args, index)?) {
-        Ok(number) => Ok(number as i32),
-        Err(_) => js.env.type_error("expected a number"),
-    }
+    Ok(js.env.number(arg(js, args, index)?)? as i32)
 }
 
 fn text(js: Js<'_>, args: &[Value], index: usize) -> Res<String> {
@@ -117,7 +114,7 @@ entry! {
 entry! {
     /// `release(slot)`: releases the object of a slot. Does nothing if it was released.
     fn release(js: Js<'_>, args: &[Value]) {
-        let slot = js.env.to_double(arg(js, args, 0)?)?;
+        let slot = js.env.number(arg(js, args, 0)?)?;
         let index = js.state.slots.borrow().get(slot).map(|(index, _)| index);
         if let Some(index) = index {
             js.release(index);
@@ -129,7 +126,7 @@ entry! {
 entry! {
     /// `sweep(limit)`: releases objects whose wrappers are gone, among at most `limit` objects.
     fn sweep(js: Js<'_>, args: &[Value]) {
-        let limit = js.env.to_double(arg(js, args, 0)?)?;
+        let limit = js.env.number(arg(js, args, 0)?)?;
         js.sweep(limit as usize);
         js.env.undefined()
     }
@@ -146,7 +143,7 @@ entry! {
 entry! {
     /// `isAlive(slot)`: returns true if the slot was not released.
     fn is_alive(js: Js<'_>, args: &[Value]) {
-        let slot = js.env.to_double(arg(js, args, 0)?)?;
+        let slot = js.env.number(arg(js, args, 0)?)?;
         let alive = js.state.slots.borrow().get(slot).is_some();
         js.env.boolean(alive)
     }

@@ -18,7 +18,7 @@ use crate::env::{Deferred, Ref, Waker};
 use crate::sys;
 
 /// Time after which a thread gives up waiting for an environment whose thread has not returned from one native call.
-const STUCK: Duration = Duration::from_secs(10);
+const STUCK: Duration = Duration::from_secs(5);
 /// Interval at which a waiting thread checks whether the environment is stuck.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -75,6 +75,7 @@ pub(crate) struct Job {
     pub(crate) args: *const TVMFFIAny,
     pub(crate) count: i32,
     result: Mutex<Option<Result<Any, Error>>>,
+    ended: Condvar,
 }
 
 // SAFETY: the posting thread waits until the job has ended, so the arguments stay valid.
@@ -135,7 +136,7 @@ impl Shared {
         let jobs = queue.jobs.drain(..).collect::<Vec<_>>();
         let promised = queue.promised.drain(..).map(|(_, job)| job).collect::<Vec<_>>();
         for job in jobs.into_iter().chain(promised) {
-            job.set(Err(ended()));
+            job.end(Err(ended()));
         }
         queue.deletions.clear();
         let finished = std::mem::take(&mut queue.finished);
@@ -183,35 +184,37 @@ impl Shared {
         args: *const TVMFFIAny,
         count: i32,
     ) -> Result<Any, Error> {
-        let job = Arc::new(Job { function, args, count, result: Mutex::new(None) });
+        let job = Arc::new(Job { function, args, count, result: Mutex::new(None), ended: Condvar::new() });
         let mut queue = self.lock();
         if self.closed.load(Ordering::Acquire) {
             return Err(ended());
         }
         queue.jobs.push_back(job.clone());
         queue.waker.wake();
+        drop(queue);
         // The thread may wait for jobs.
-        self.changed.notify_all();
+        self.changed.notify_one();
         let (began, at) = (Instant::now(), self.calls.load(Ordering::Relaxed));
         loop {
-            if let Some(result) = job.take() {
+            if let Some(result) = job.wait(INTERVAL) {
                 return result;
             }
-            queue = match self.changed.wait_timeout(queue, INTERVAL) {
-                Ok((queue, _)) => queue,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-            let stuck = at % 2 == 1 && self.calls.load(Ordering::Relaxed) == at && began.elapsed() > STUCK;
-            let place = queue.jobs.iter().position(|other| Arc::ptr_eq(other, &job));
-            if let (true, Some(place)) = (stuck, place) {
-                queue.jobs.remove(place);
+            let is_stuck = at % 2 == 1 && self.calls.load(Ordering::Relaxed) == at && began.elapsed() > STUCK;
+            if is_stuck && self.withdraw(&job) {
                 return Err(Error::new(
                     "RuntimeError",
-                    "cannot call a JavaScript function: its thread has been in one native call for 10 seconds, which may wait \
+                    "cannot call a JavaScript function: its thread has been in one native call for 5 seconds, which may wait \
                      for this function. Make that call with callAsync, or register the native function as blocking",
                 ));
             }
         }
+    }
+
+    /// Removes a job from the queue. Returns false if it has begun.
+    fn withdraw(&self, job: &Arc<Job>) -> bool {
+        let mut queue = self.lock();
+        let place = queue.jobs.iter().position(|other| Arc::ptr_eq(other, job));
+        place.is_some_and(|place| queue.jobs.remove(place).is_some())
     }
 
     /// Runs jobs with `run` until `is_done` returns true. [`Shared::notify`] must be called when it begins to do so.
@@ -237,14 +240,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Ends a job.
-    pub(crate) fn complete(&self, job: &Job, result: Result<Any, Error>) {
-        let queue = self.lock();
-        job.set(result);
-        drop(queue);
-        self.changed.notify_all();
-    }
-
     /// Keeps a job until its promise is settled. Returns the number of the job.
     pub(crate) fn promise(&self, job: Arc<Job>) -> u64 {
         let mut queue = self.lock();
@@ -263,12 +258,17 @@ impl Shared {
 }
 
 impl Job {
-    fn set(&self, result: Result<Any, Error>) {
+    /// Ends the job.
+    pub(crate) fn end(&self, result: Result<Any, Error>) {
         *self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
+        self.ended.notify_one();
     }
 
-    fn take(&self) -> Option<Result<Any, Error>> {
-        self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    /// Waits for the end of the job, at most for `time`.
+    fn wait(&self, time: Duration) -> Option<Result<Any, Error>> {
+        let result = self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let waited = self.ended.wait_timeout_while(result, time, |result| result.is_none());
+        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.take()
     }
 }
 

@@ -55,8 +55,12 @@ impl Slots {
     /// Returns the object of a slot, or `None` if the slot was released.
     #[inline]
     pub(crate) fn get(&self, number: f64) -> Option<(usize, &ObjectRef)> {
-        // A number that is no slot is out of range, or has another generation.
-        let number = number as u64;
+        let given = number;
+        let number = given as u64;
+        // A number that is no slot is no unsigned integer, out of range, or has another generation.
+        if number as f64 != given {
+            return None;
+        }
         let index = (number & ((1 << INDEX_BITS) - 1)) as usize;
         let slot = self.slots.get(index)?;
         let object = slot.object.as_ref()?;

@@ -103,7 +103,7 @@ impl<'a> Js<'a> {
 
     /// Returns a new reference to the object of the slot whose number is the value.
     pub(crate) fn object_at(self, slot: Value) -> Res<ObjectRef> {
-        let Ok(slot) = self.env.to_double(slot) else { return self.env.type_error("expected a slot") };
+        let slot = self.env.number(slot)?;
         self.object_of_slot(slot)
     }
 

@@ -104,7 +104,7 @@ entry! {
             .env
             .elements(arg(js, args, 1)?)?
             .into_iter()
-            .map(|extent| js.env.to_double(extent).map(|extent| extent as i64))
+            .map(|extent| js.env.number(extent).map(|extent| extent as i64))
             .collect::<Res<_>>()?;
         let content = js.lower_owned(arg(js, args, 0)?)?;
         let dtype = arg(js, args, 2)?;

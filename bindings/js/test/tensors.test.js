@@ -1,0 +1,124 @@
+'use strict';
+// Tensors and typed arrays.
+
+const assert = require('node:assert/strict');
+const { test } = require('node:test');
+
+const { anyfn, samples } = require('./support.js');
+
+const sample = samples();
+
+test('a typed array is passed without a copy', () => {
+  const x = Float32Array.from([1, 2, 3]);
+  const y = Float32Array.from([10, 20, 30]);
+  sample('saxpy')(2, x, y);
+  assert.deepEqual([...y], [12, 24, 36]);
+  const part = new Float32Array(y.buffer, 4, 2);
+  sample('saxpy')(1, Float32Array.from([1, 1]), part);
+  assert.deepEqual([...y], [12, 25, 37]);
+});
+
+test('every class of typed arrays', () => {
+  for (const cls of [Int8Array, Uint8Array, Uint8ClampedArray, Int16Array, Uint16Array, Int32Array, Uint32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array]) {
+    const big = cls.name.startsWith('Big');
+    const array = cls.from(big ? [1n, 2n] : [1, 2]);
+    const back = sample('echo')(array);
+    assert.ok(back instanceof anyfn.Tensor);
+    assert.deepEqual([...back.data], [...array]);
+    assert.equal(back.data.constructor, cls === Uint8ClampedArray ? Uint8Array : cls);
+  }
+});
+
+test('the memory of a tensor is a typed array without a copy', () => {
+  const tensor = anyfn.tensor([[1, 2], [3, 4]]);
+  assert.deepEqual([tensor.shape, String(tensor.dtype), String(tensor.device), tensor.size], [[2, 2], 'float32', 'cpu:0', 4]);
+  tensor.data[3] = 40;
+  assert.equal(sample('tensor_sum')(tensor), 46);
+  assert.equal(tensor.data, tensor.data);
+  assert.deepEqual(tensor.reshape([4]).toArray(), [1, 2, 3, 40]);
+  const { data } = tensor;
+  tensor.dispose();
+  globalThis.gc?.();
+  assert.equal(data[3], 40);
+});
+
+test('tensors are made of arrays', () => {
+  assert.deepEqual(anyfn.tensor(5).shape, []);
+  assert.deepEqual(anyfn.tensor([], [0], 'int8').toArray(), []);
+  assert.deepEqual(anyfn.tensor([1, 2], undefined, 'int64').toArray(), [1n, 2n]);
+  assert.deepEqual(anyfn.tensor(Int32Array.from([1, 2, 3, 4]), [2, 2]).toArray(), [[1, 2], [3, 4]]);
+  assert.deepEqual(anyfn.tensor([true, false], undefined, 'bool').toArray(), [true, false]);
+  assert.deepEqual(anyfn.empty([2, 1], 'uint8').toArray(), [[0], [0]]);
+  assert.throws(() => anyfn.tensor([[1], [2, 3]]), { name: 'TypeError', message: /differ in length/ });
+  assert.throws(() => anyfn.tensor(Int32Array.from([1, 2, 3]), [2, 2]), { name: 'ValueError' });
+  assert.throws(() => anyfn.tensor('x'), TypeError);
+  assert.throws(() => anyfn.tensor([1], [1], 'float16'), { name: 'TypeError', message: /typed array/ });
+  assert.throws(() => new anyfn.Tensor(), TypeError);
+});
+
+test('tensors on other devices and with strides say what to do', () => {
+  const device = anyfn.getGlobalFunc('anyfn.device_enable_null')();
+  const there = anyfn.tensor([1, 2]).to(device);
+  assert.throws(() => there.data, { name: 'TypeError', message: /cpu\(\)/ });
+  assert.deepEqual(there.toArray(), [1, 2]);
+  const turned = anyfn.getGlobalFunc('anyfn.tensor_permute')(anyfn.tensor([[1, 2], [3, 4]]), new anyfn.Shape([1, 0]));
+  assert.throws(() => turned.data, { name: 'TypeError', message: /contiguous/ });
+  assert.deepEqual(turned.toArray(), [[1, 3], [2, 4]]);
+});
+
+test('a callback receives the typed array that was lent', () => {
+  const x = Float32Array.from([1, 2]);
+  let seen;
+  sample('pass_on_read_only')(x, (array) => {
+    seen = array;
+  });
+  assert.equal(seen, x);
+  // A tensor of native code becomes one that may be kept.
+  let kept;
+  sample('lend_constants')((tensor) => {
+    kept = tensor;
+  });
+  assert.deepEqual(kept.toArray(), [5, 6]);
+});
+
+test('a detached buffer is refused', () => {
+  const x = new Float32Array(4);
+  structuredClone(x.buffer, { transfer: [x.buffer] });
+  assert.throws(() => sample('tensor_sum')(x), { name: 'TypeError', message: /detached/ });
+  assert.throws(() => sample('echo')(x.buffer), { name: 'TypeError', message: /detached/ });
+  // An empty one is not.
+  assert.equal(sample('tensor_sum')(new Float32Array(0)), 0);
+});
+
+test('a buffer that JavaScript detaches while native code uses it is an error', () => {
+  const x = new Float32Array(4);
+  assert.throws(
+    () => sample('pass_on_read_only')(x, () => void structuredClone(x.buffer, { transfer: [x.buffer] })),
+    { message: /detached while/ },
+  );
+});
+
+test('a resizable buffer is lent only to functions that do not call JavaScript', { skip: !ArrayBuffer.prototype.resize && 'no resizable buffers' }, () => {
+  const buffer = new ArrayBuffer(16, { maxByteLength: 1 << 20 });
+  const x = new Float32Array(buffer);
+  x.fill(1);
+  assert.equal(sample('tensor_sum')(x), 4);
+  assert.throws(() => sample('pass_on_read_only')(x, () => buffer.resize(0)), { name: 'TypeError', message: /resizable/ });
+  buffer.resize(8);
+  assert.equal(sample('tensor_sum')(x), 2);
+  const kept = sample('echo')(x);
+  buffer.resize(0);
+  assert.deepEqual(kept.toArray(), [1, 1]);
+});
+
+test('shared memory is lent, too', () => {
+  const x = new Float32Array(new SharedArrayBuffer(8)).fill(3);
+  assert.equal(sample('tensor_sum')(x), 6);
+});
+
+test('native code that keeps a typed array keeps a copy', () => {
+  const x = Float32Array.from([1]);
+  const kept = sample('echo')(x);
+  x[0] = 5;
+  assert.equal(kept.data[0], 1);
+});
