@@ -43,7 +43,8 @@ const BESIDE: &[&str] = &[
 
 /// Paths that are inputs of a test file only if the file's text contains the last component of the path as a
 /// word.
-const NAMED: &[&str] = &["docs", "README.md", "examples", "conformance", "benches", "xtask/src/c_tests.rs"];
+const NAMED: &[&str] =
+    &["docs", "README.md", "examples", "conformance", "benches", "xtask/src/c_tests.rs", "bindings/js"];
 
 /// Words that occur only in files that use the compiler.
 const COMPILER_WORDS: &[&str] = &[

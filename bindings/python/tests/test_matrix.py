@@ -1,10 +1,14 @@
 """Runs values and errors of the conformance corpus between all frontends that share a process, and checks the table in the README.
 
+The frontend of JavaScript shares a process of Node.js with those of Rust, C and C++ (``bindings/js/test/matrix.js``).
+
 Each frontend defines three functions: ``echo`` returns its argument, ``apply`` calls a function with arguments, and ``raise_error``
 raises an error. Each frontend also runs the corpus with the functions of every frontend. ``ANYFN_GOLDEN=write`` writes the table.
 """
 
+import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,6 +31,9 @@ FRONTENDS = {
     "C API of TVM 0.8": "matrix.classic",
 }
 CLASSIC = "C API of TVM 0.8"
+JAVASCRIPT = "JavaScript"
+# The frontends that share a process with Node.js.
+WITH_JAVASCRIPT = ("Rust", "C", "C++")
 VALUES = conformance.VALUES
 
 
@@ -52,11 +59,13 @@ def callers(tmp_path_factory):
     define(lambda name, f: tvm.register_func(f"matrix.classic.{name}", f, override=True))
     anyfn.load_module(compile_library(ROOT / "conformance/c/functions.c", work / "c_functions.so")).define()
     kept = [anyfn.load_module(compile_cpp(ROOT / "conformance/cpp/functions.cc", work / "cpp_functions.so"))]
+    paths = {"Rust": (built / "libanyfn_conformance_plugin.so", "run_cases")}
     for language, extension in (("c", "c"), ("cpp", "cc")):
         source = work / f"{language}_cases.{extension}"
         subprocess.run([built / "anyfn-conformance", f"emit-{language}-plugin", source], check=True)
         build = compile_library if language == "c" else compile_cpp
         kept.append(anyfn.load_module(build(source, work / f"{language}_cases.so", ROOT / "conformance" / language)))
+        paths["C" if language == "c" else "C++"] = (work / f"{language}_cases.so", "run")
     rust = anyfn.load_module(built / "libanyfn_conformance_plugin.so")
     yield {
         "Rust": lambda prefix, names: tuple(rust.run_cases(prefix, names)),
@@ -64,6 +73,7 @@ def callers(tmp_path_factory):
         "C++": lambda prefix, names: tuple(kept[2].run(prefix, names)),
         "Python": run_in_python,
         CLASSIC: lambda prefix, names: run_in_classic(tvm, prefix, names),
+        JAVASCRIPT: lambda: run_in_node(built, work, paths),
     }
     for name in ("echo", "apply", "raise_error"):
         tvm.remove_global_func(f"matrix.classic.{name}")
@@ -75,6 +85,28 @@ def compile_cpp(source, library, include=None):
     flags = ["-std=c++17", "-O0", "-shared", "-fPIC", *(f"-I{folder}" for folder in folders)]
     subprocess.run([os.environ.get("CXX", "c++"), *flags, source, "-o", library], check=True)
     return library
+
+
+def run_in_node(built, work, paths):
+    """Runs all checks of which JavaScript is one side. Returns a list of (defined in, called from, passed, failed)."""
+    folder = work / "js"
+    folder.mkdir()
+    for library, name in (("libanyfn_js.so", "anyfn.node"), ("libanyfn.so", "libanyfn.so")):
+        shutil.copy(built / library, folder / name)
+    told = {
+        "define": [str(work / "c_functions.so"), str(work / "cpp_functions.so")],
+        "run": {language: [str(path), name] for language, (path, name) in paths.items()},
+        "prefixes": {language: FRONTENDS[language] for language in WITH_JAVASCRIPT},
+    }
+    environment = {**os.environ, "ANYFN_JS_FOLDER": str(folder), "ANYFN_TESTING_LIB": str(built / "libanyfn_testing.so")}
+    command = ["node", ROOT / "bindings/js/test/matrix.js", json.dumps(told)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stderr)
+    # The libraries print failed checks.
+    *printed, cells = done.stdout.splitlines()
+    print(*printed, sep="\n")
+    return json.loads(cells)
 
 
 def counted(checks):
@@ -146,14 +178,21 @@ NOT_IN_CLASSIC = {name for name, value in VALUES.items() if is_changed(value)}
 
 
 def table(cells):
-    lines = [f"| defined in \\ called from | {' | '.join(FRONTENDS)} |", "|---" * (len(FRONTENDS) + 1) + "|"]
-    for defined_in in FRONTENDS:
-        lines.append(f"| {defined_in} | {' | '.join(str(cells[defined_in, called]) for called in FRONTENDS)} |")
+    languages = [*FRONTENDS, JAVASCRIPT]
+    lines = [f"| defined in \\ called from | {' | '.join(languages)} |", "|---" * (len(languages) + 1) + "|"]
+    for defined_in in languages:
+        lines.append(f"| {defined_in} | {' | '.join(str(cells.get((defined_in, called), '-')) for called in languages)} |")
     return "".join(f"{line}\n" for line in lines)
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js")
 def test_every_frontend_calls_every_other(callers):
     cells, failed = {}, {}
+    for defined_in, called_from, passed, wrong in callers.pop(JAVASCRIPT)():
+        assert passed + wrong == 2 * len(VALUES) + 2
+        cells[defined_in, called_from] = passed
+        if wrong:
+            failed[defined_in, called_from] = wrong
     for defined_in, prefix in FRONTENDS.items():
         for called_from, run in callers.items():
             names = names_between(defined_in, called_from)
