@@ -61,6 +61,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/tensors.md",
         "docs/start/c.md",
         "docs/start/kernels.md",
+        "docs/start/javascript.md",
         "docs/start/deploy.md",
     ]
     .into_iter()

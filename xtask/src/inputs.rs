@@ -183,7 +183,9 @@ impl Sources {
             entries.sort();
             for entry in entries {
                 let name = entry.file_name().unwrap_or_default().to_string_lossy();
-                if !NO_SOURCES.contains(&&*name) && !name.ends_with(".so") && !name.ends_with(".pyc") {
+                if !NO_SOURCES.contains(&&*name)
+                    && ![".so", ".pyc", ".node"].iter().any(|ending| name.ends_with(ending))
+                {
                     self.read(&entry, files);
                 }
             }

@@ -84,12 +84,24 @@ function createFunctions(native) {
   const wrapFunction = (slot) => asPackedFunc((...args) => call(slot, ...args), slot);
 
   let callNamed;
-  function bindNamed(f, named) {
-    if (typeof named !== 'object' || named === null) throw new TypeError('with: expected an object of named arguments');
-    callNamed ??= native.getGlobal('ffi.FunctionCallNamed');
-    const bound = (...args) => callNamed(f, args, { ...named });
-    Object.defineProperty(bound, 'bigint', { get: () => (...args) => callNamed.bigint(f, args, { ...named }) });
-    bound.callAsync = (args = [], options = {}) => callAsync(callNamed, [f, args, { ...named }], options);
+  function bindNamed(f, given) {
+    if (typeof given !== 'object' || given === null) throw new TypeError('with: expected an object of named arguments');
+    const named = { ...given };
+    // A call with positional arguments lends typed arrays; the elements of containers are copies.
+    const arrange = (args) => {
+      if (Object.keys(named).length === 0) return [f, args];
+      const arranged = native.arrange(f[TAG], args, Object.keys(named), Object.values(named));
+      if (arranged) return [f, arranged];
+      callNamed ??= native.getGlobal('ffi.FunctionCallNamed');
+      return [callNamed, [f, args, named]];
+    };
+    const callWith = (bigint) => (...args) => {
+      const [callee, all] = arrange(args);
+      return native.apply(callee[TAG], all, bigint);
+    };
+    const bound = callWith(false);
+    bound.bigint = callWith(true);
+    bound.callAsync = async (args = [], options = {}) => callAsync(...arrange(args), options);
     return bound;
   }
 

@@ -150,10 +150,14 @@ impl Js<'_> {
     /// Converts an object.
     pub(crate) fn lift_object(self, object: ObjectRef) -> Res<Value> {
         match object.type_index() {
-            kTVMFFIFunction => match self.own_value(&object) {
-                Some(value) => Ok(value),
-                None => self.wrap(object),
-            },
+            kTVMFFIFunction => {
+                // A function of JavaScript that is in use as a PackedFunc stays one.
+                let known = self.state.slots.borrow().wrapper_of(self.env, object.as_handle().cast());
+                match known.or_else(|| self.own_value(&object)) {
+                    Some(value) => Ok(value),
+                    None => self.wrap(object),
+                }
+            }
             kTVMFFIError => match self.exception_of(&object) {
                 Some(exception) => Ok(exception),
                 None => self.wrap(object),

@@ -4,7 +4,7 @@ use anyfn::abi::{
     TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeRegisterMethod, kTVMFFIFieldFlagBitMaskIsStaticMethod,
 };
 use anyfn::reflection::{Field, TypeInfo};
-use anyfn::{Any, Error, ObjectRef, PackedFunc, registry};
+use anyfn::{Any, Error, Fallback, ObjectRef, PackedFunc, Signature, Source, registry};
 
 use crate::entry::{Export, arg, entry};
 use crate::env::{Res, Value};
@@ -35,6 +35,7 @@ pub(crate) const EXPORTS: &[Export] = &[
     ("errorTexts", error_texts),
     ("errorCause", error_cause),
     ("signature", signature),
+    ("arrange", arrange),
 ];
 
 fn int(js: Js<'_>, args: &[Value], index: usize) -> Res<i32> {
@@ -57,7 +58,7 @@ entry! {
     /// `getGlobal(name)`: returns a global function, or undefined.
     fn get_global(js: Js<'_>, args: &[Value]) {
         match registry::find(&text(js, args, 0)?) {
-            Some(function) => js.lift_object(function.into_object()),
+            Some(function) => js.wrap(function.into_object()),
             None => js.env.undefined(),
         }
     }
@@ -67,7 +68,7 @@ entry! {
     /// `requireGlobal(name)`: returns a global function, or throws.
     fn require_global(js: Js<'_>, args: &[Value]) {
         let function = done(js, registry::get(&text(js, args, 0)?))?;
-        js.lift_object(function.into_object())
+        js.wrap(function.into_object())
     }
 }
 
@@ -314,5 +315,34 @@ entry! {
             Some(text) => js.env.string(text.as_bytes()),
             None => js.env.undefined(),
         }
+    }
+}
+
+entry! {
+    /// `arrange(slot, args, names, values)`: returns the positional arguments of a call with named arguments; undefined if the function
+    /// takes names itself or has no signature.
+    fn arrange(js: Js<'_>, args: &[Value]) {
+        let function = done(js, Any::from(object(js, args)?).get::<PackedFunc>())?;
+        let Some(told) = function.signature() else { return js.env.undefined() };
+        let signature = done(js, Signature::parse(&told))?;
+        if signature.takes_names {
+            return js.env.undefined();
+        }
+        let positional = js.env.elements(arg(js, args, 1)?)?;
+        let names = js.env.elements(arg(js, args, 2)?)?;
+        let names = names.into_iter().map(|name| js.env.to_text(name)).collect::<Res<Vec<String>>>()?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values = js.env.elements(arg(js, args, 3)?)?;
+        let name = if signature.name.is_empty() { "function" } else { &signature.name };
+        let sources = done(js, signature.arrange(name, positional.len(), &names))?;
+        let params = signature.params.as_deref().unwrap_or_default();
+        js.env.array_of(sources.into_iter().enumerate(), |(index, source)| match source {
+            Source::Positional(from) => Ok(positional[from]),
+            Source::Named(from) => arg(js, &values, from),
+            Source::Default => match &params[index].default {
+                Fallback::Value(value) => js.lift_owned(value.clone(), false),
+                Fallback::Required | Fallback::Unknown => js.env.null(),
+            },
+        })
     }
 }

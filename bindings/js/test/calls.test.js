@@ -11,7 +11,9 @@ const sample = samples();
 test('the registry', () => {
   const f = anyfn.registerFunc('js.add', (a, b) => a + b);
   assert.equal(f(1, 2), 3);
-  assert.equal(anyfn.getGlobalFunc('js.add')(1, 2), 3);
+  const registered = anyfn.getGlobalFunc('js.add');
+  assert.ok(registered instanceof anyfn.PackedFunc && registered(1, 2) === 3);
+  assert.equal(sample('echo')(registered), registered);
   assert.ok(anyfn.listGlobalFuncNames().includes('js.add'));
   assert.throws(() => anyfn.registerFunc('js.add', () => 0), { name: 'RuntimeError', message: /js\.add/ });
   anyfn.registerFunc('js.add', () => 0, { override: true });

@@ -13,6 +13,9 @@ test('a typed array is passed without a copy', () => {
   const y = Float32Array.from([10, 20, 30]);
   sample('saxpy')(2, x, y);
   assert.deepEqual([...y], [12, 24, 36]);
+  const z = new Float32Array(3);
+  sample('saxpy').with({ y: z, x, a: 3 })();
+  assert.deepEqual([...z], [3, 6, 9]);
   const part = new Float32Array(y.buffer, 4, 2);
   sample('saxpy')(1, Float32Array.from([1, 1]), part);
   assert.deepEqual([...y], [12, 25, 37]);

@@ -1,0 +1,81 @@
+'use strict';
+// The types of the package: their names, and the examples of the guides under `tsc --strict`.
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
+const { spawnSync } = require('node:child_process');
+const { test } = require('node:test');
+
+const { anyfn, folder, ROOT } = require('./support.js');
+const { samples } = require('./pages.js');
+
+const PACKAGE = path.join(ROOT, 'bindings/js');
+const TSC = path.join(ROOT, '.x/typescript/node_modules/typescript/bin/tsc');
+
+test('the types declare the names of the package', () => {
+  const text = fs.readFileSync(path.join(PACKAGE, 'index.d.ts'), 'utf8');
+  const declared = new Set([...text.matchAll(/^export (?:function|class|const) (\w+)/gm)].map((match) => match[1]));
+  assert.deepEqual([...declared].sort(), Object.keys(anyfn).sort());
+});
+
+test('the types declare the members of the classes', () => {
+  const text = fs.readFileSync(path.join(PACKAGE, 'index.d.ts'), 'utf8');
+  for (const name of ['ObjectRef', 'ArrayRef', 'ListRef', 'MapRef', 'DictRef', 'Shape', 'Tensor', 'Module', 'DType', 'Device']) {
+    const body = new RegExp(`^export class ${name}\\b[^]*?^}`, 'm').exec(text)[0];
+    for (const [, member] of body.matchAll(/^ {2}(?:readonly )?(\w+)[(:<]/gm)) {
+      if (member !== 'constructor') assert.ok(member in anyfn[name].prototype, `${name}.${member}`);
+    }
+    const own = Object.getOwnPropertyNames(anyfn[name].prototype).filter((member) => !/^(constructor|_.*|toString|toJSON)$/.test(member));
+    for (const member of own) assert.match(body, new RegExp(`\\b${member}\\b`), `${name}.${member} is not declared`);
+  }
+});
+
+const RIGHT = `
+import anyfn, { getGlobalFunc, registerFunc, Tensor, type PackedFunc, type Convertible } from 'anyfn';
+const f: PackedFunc = getGlobalFunc('x');
+const maybe: PackedFunc | undefined = getGlobalFunc('x', { allowMissing: true });
+const n: number = registerFunc('y', (a: number, b: string) => a + b.length)(1, 'x');
+const t: Tensor = anyfn.tensor(new Float32Array(2), [2]);
+const p: Promise<number> = f.callAsync([1, [2n, { a: null }], new Map([[1, t]])], { signal: new AbortController().signal });
+const value: Convertible = [1, 'x', (a: number) => a, new Uint8Array(1)];
+for (const [k, v] of new anyfn.MapRef<string, number>({ a: 1 })) console.log(k.length + v);
+console.log(maybe?.signature?.params[0].name, n, p, value, f.with({ a: 1 })(2), new anyfn.errors.ValueError('x').kind);
+`;
+const WRONG = [
+  `import { getGlobalFunc } from 'anyfn'; getGlobalFunc(5);`,
+  `import { getGlobalFunc } from 'anyfn'; getGlobalFunc('x', { allowMissing: true })();`,
+  `import anyfn from 'anyfn'; anyfn.convert(Symbol('x'));`,
+  `import anyfn from 'anyfn'; new anyfn.Tensor();`,
+  `import anyfn from 'anyfn'; anyfn.nothing;`,
+  `import anyfn from 'anyfn'; anyfn.tensor(new Float32Array(1)).shape = [1];`,
+];
+
+test('tsc --strict', { skip: !fs.existsSync(TSC) && 'no TypeScript; `./x test` installs it' }, () => {
+  const dir = folder();
+  fs.mkdirSync(path.join(dir, 'node_modules'));
+  fs.symlinkSync(PACKAGE, path.join(dir, 'node_modules/anyfn'));
+  const options = {
+    strict: true, noEmit: true, module: 'node16', moduleResolution: 'node16', target: 'es2022', lib: ['es2022', 'dom'],
+    types: [], preserveSymlinks: true, noImplicitAny: true,
+  };
+  const check = (files) => {
+    fs.writeFileSync(path.join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files }));
+    return spawnSync(process.execPath, [TSC, '-p', dir], { encoding: 'utf8' });
+  };
+  // The guides are JavaScript; what they leave without types is `any` here.
+  const any = (text) => text.replace(/catch \(error\)/g, 'catch (error: any)').replace(/\((values|value|name|x|f|a, b|w, h)(, factor)?\) =>/g, (_, names, more = '') =>
+    `(${(names + more).split(', ').map((name) => `${name}: any`).join(', ')}) =>`);
+  const files = ['docs/javascript.md', 'docs/start/javascript.md', 'bindings/js/README.md', 'README.md'].map((page, index) => {
+    const members = (text) => text.replace(/this\.(left|right)\.value/g, '(this as any).$1.value');
+    fs.writeFileSync(path.join(dir, `page${index}.mts`), members(any(samples(page, 'js'))));
+    return `page${index}.mts`;
+  });
+  fs.writeFileSync(path.join(dir, 'right.mts'), RIGHT);
+  fs.writeFileSync(path.join(dir, 'common.cts'), `import anyfn = require('anyfn');\nconst f: anyfn.PackedFunc = anyfn.getGlobalFunc('x');\nf(1);\n`);
+  const right = check([...files, 'right.mts', 'common.cts']);
+  assert.equal(right.stdout, '');
+  WRONG.forEach((text, index) => fs.writeFileSync(path.join(dir, `wrong${index}.mts`), text));
+  const wrong = check(WRONG.map((_, index) => `wrong${index}.mts`));
+  WRONG.forEach((text, index) => assert.ok(wrong.stdout.includes(`wrong${index}.mts(1`), `${text}\n${wrong.stdout}`));
+});
