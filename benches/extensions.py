@@ -52,6 +52,12 @@ def cpp_calls(library, work):
     return work / "cpp_calls"
 
 
+def node_addon(work):
+    """Builds the plain addon for Node.js, and returns its path."""
+    run(["cc", "-O2", "-shared", "-fPIC", HERE / "js/plain.c", "-o", work / "plain.node"])
+    return work / "plain.node"
+
+
 def peer(python, work):
     """Builds the benchmarks' C++ files with the headers of the peer: a program, a function library and a plugin."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent

@@ -14,6 +14,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    JAVASCRIPT,
     KERNELS,
     MEMORY,
     PYTHON_SECTIONS,
@@ -39,6 +40,8 @@ ABOUT = {
     " with a function that does nothing, one with ten functions, and one with ten object types of three fields and a method."
     " The figures of both sides include signatures and documentations of functions, which tvm_ffi exports on request.",
     CPP_SIZE: "Bytes of code and data of the object files of the same plugins.",
+    JAVASCRIPT: "anyfn and a plain addon take turns in one process of Node.js. The functions of the addon (`benches/js/plain.c`) are"
+    " written with Node-API for these types alone; those of anyfn are Rust functions that every language can call.",
     THREADS: "The figure is the elapsed time per iteration of each thread. Rows that share something are compared with the peer, rows"
     " that share nothing with one thread: a ratio of 1.11 is a scaling of 1.8.",
     CLASSIC: "The functions of `libanyfn.so`, called by the same program. A call with numbers is compared with the same call through"
@@ -70,6 +73,7 @@ ABOUT = {
 COLUMNS = {
     KERNELS: {"numpy": "NumPy", "peer": "apache-tvm"},
     COPIES: {"numpy": "NumPy"},
+    JAVASCRIPT: {"plain": "addon"},
     SESSIONS: {"raw": "raw", "polled": "polling", "peer": "apache-tvm"},
 }
 # Sections whose figures are in microseconds, in milliseconds, and in bytes.

@@ -20,6 +20,8 @@ BUILDS = "Building a kernel"
 THREADS, RUST = "Two threads", "Rust beside the peer's C++"
 # The sections of the C++ headers: calls, compile times of plugins, and bytes of their object files.
 CPP, CPP_COMPILE, CPP_SIZE = "C++ beside the peer's C++", "Compiling C++ plugins", "Size of C++ plugins"
+# The section of calls from Node.js, which are compared with a plain addon.
+JAVASCRIPT = "JavaScript beside a plain addon"
 # The section of copies and conversions of tensors, which are compared with NumPy.
 COPIES = "Copies and casts of tensors"
 # The section whose figures are bytes.
@@ -163,6 +165,14 @@ SECTIONS = {
     # The rows of `cpp/plugins.py`.
     CPP_COMPILE: [Row(f"cpp_compile_{name}", budget=0.5) for name in ("include", "empty", "ten_functions", "ten_types")],
     CPP_SIZE: [Row(f"cpp_size_{name}", budget=1.0) for name in ("include", "empty", "ten_functions", "ten_types")],
+    # The rows of `js/calls.js`.
+    JAVASCRIPT: [
+        Row("js_call_0", against="plain", budget=1.3, label="Node.js, call, no argument"),
+        Row("js_call_3_numbers", against="plain", budget=1.3, label="Node.js, call, 3 numbers"),
+        Row("js_callback", against="plain"),
+        Row("js_echo_string", against="plain"),
+        Row("js_typed_array", against="plain"),
+    ],
     # The limit of a string is the time that TVM 0.8 takes.
     CLASSIC: [
         *(row for count in range(5) for row in _classic(count)),

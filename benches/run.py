@@ -31,6 +31,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    JAVASCRIPT,
     KERNELS,
     PYTHON_SECTIONS,
     RUST,
@@ -47,7 +48,7 @@ COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 # Parts of the benchmarks whose programs are written in Python.
 PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
-PARTS = (C, RUST, CPP, *PYTHON_PROGRAMS)
+PARTS = (C, RUST, CPP, JAVASCRIPT, *PYTHON_PROGRAMS)
 
 
 def part_of(section):
@@ -86,6 +87,7 @@ class Bench:
         self.commands[C]["anyfn"] = [work / "abi", options.library]
         self.commands[RUST]["anyfn"] = [options.native]
         self.commands[CPP]["anyfn"] = [extensions.cpp_calls(options.library, work), *options.only]
+        self.attempt("JavaScript", shutil.which("node"), self.build_javascript)
         self.add_plugins("")
         # An installer compiles the package, too; the packages of the other contenders are installed.
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
@@ -98,6 +100,11 @@ class Bench:
         self.attempt("compiled code", options.tvm_python, self.build_compiled)
         for who in ("nanobind", "pyo3"):
             self.attempt(who, options.bench_python, getattr(extensions, who), self.add_python)
+
+    def build_javascript(self, node, work):
+        addon = extensions.node_addon(work)
+        library = Path(self.options.library).parent / "libanyfn_testing.so"
+        self.commands[JAVASCRIPT]["anyfn"] = [node, ROOT / "benches/js/calls.js", addon, library, *self.options.only]
 
     def packages_beside_peer(self):
         """Returns the environment variable with the folder of packages that are installed only beside the peer, such as JAX."""
@@ -142,7 +149,7 @@ class Bench:
         """Builds the files that a contender needs, or records the reason why the contender is left out."""
         try:
             if not python:
-                raise extensions.Unavailable("its Python environment is not set up")
+                raise extensions.Unavailable("there is no Node.js" if who == "JavaScript" else "its Python environment is not set up")
             build(python, self.work)
             if then:
                 then(who, python)

@@ -7,7 +7,7 @@ use std::ptr;
 
 use anyfn::abi::{
     AnyfnFunctionExt, DLTensor, FUNCTION_FLAG_BLOCKING, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
-    TVMFFIFunctionCell, TVMFFIObject, TVMFFIObjectHandle,
+    TVMFFIFunctionCell, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIRawStr,
 };
 use anyfn::{Any, Error, TensorView};
 
@@ -50,30 +50,44 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
         slots.pin(index);
         (index, handle)
     };
-    let result = if args.len() < INLINE {
+    let mut result = TVMFFIAny::NONE;
+    let called = if args.len() < INLINE {
         let mut values = [const { Any::NONE }; INLINE - 1];
-        call_with(js, handle, args, &mut values[..args.len()])
+        call_with(js, handle, args, &mut values[..args.len()], &mut result)
     } else {
         let mut values = Vec::new();
         values.resize_with(args.len(), || Any::NONE);
-        call_with(js, handle, args, &mut values)
+        call_with(js, handle, args, &mut values, &mut result)
     };
     let released = js.state.slots.borrow_mut().unpin(index);
     if released.is_some() {
         slots::drop_released(js.env, released);
     }
-    js.lift_owned(result?, big)
+    called?;
+    if result.type_index < kTVMFFIRawStr {
+        // The value owns nothing, and is not moved.
+        return js.lift_result(&result, big);
+    }
+    // SAFETY: the result is an owned value.
+    js.lift_owned(unsafe { Any::from_raw(result) }, big)
 }
 
-/// Calls a function with arguments, which are converted into `values` first. The caller keeps the function alive.
+/// Calls a function with arguments, which are converted into `values` first. The caller keeps the function alive. `result` receives an
+/// owned value.
 #[inline]
-fn call_with(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], values: &mut [Any]) -> Res<Any> {
+fn call_with(
+    js: Js<'_>,
+    function: *mut TVMFFIObject,
+    args: &[Value],
+    values: &mut [Any],
+    result: &mut TVMFFIAny,
+) -> Res<()> {
     let mut views = Views::new();
     for (value, arg) in values.iter_mut().zip(args) {
-        *value = js.lower(*arg, &mut Arrays::Lend(&mut views))?;
+        js.lower_into(*arg, &mut Arrays::Lend(&mut views), value)?;
     }
-    let lent = views.len();
-    if lent > 0 {
+    let before = js.state.lent.borrow().len();
+    if !views.is_empty() {
         let entries = views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array });
         js.state.lent.borrow_mut().extend(entries);
     }
@@ -82,43 +96,53 @@ fn call_with(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], values: &m
         js.state.shared.cross();
     }
     js.state.depth.set(js.state.depth.get() + 1);
-    let result = if is_blocking(function) {
-        call_blocking(js, function, values)
+    let failed = if is_blocking(function) {
+        call_blocking(js, function, values).map(|value| *result = value.into_raw()).err()
     } else {
         // SAFETY: the caller keeps the function alive, and the values are valid views for the call.
-        unsafe { call_native(function, values) }
+        let code = unsafe { call_into(function, values, result) };
+        if code == 0 { None } else { Some(Error::take_raised()) }
     };
     js.state.depth.set(js.state.depth.get() - 1);
     if outermost {
         js.state.shared.cross();
     }
-    if lent > 0 {
-        let mut all = js.state.lent.borrow_mut();
-        let rest = all.len() - lent;
-        all.truncate(rest);
+    if !views.is_empty() {
+        js.state.lent.borrow_mut().truncate(before);
     }
-    result.map_err(|error| js.throw(error))
+    match failed {
+        None => Ok(()),
+        Some(error) => Err(js.throw(error)),
+    }
 }
 
 /// Calls a native function on this thread.
 ///
 /// # Safety
 /// `function` must be a live function object, and the values must be valid.
-#[inline]
 pub(crate) unsafe fn call_native(function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
-    // SAFETY: a function object has its cell behind the header.
-    let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
-    // SAFETY: the object is alive, and its cell never changes.
-    let safe_call = unsafe { (*cell).safe_call };
     let mut result = TVMFFIAny::NONE;
-    let args: *const TVMFFIAny = values.as_ptr().cast();
-    // SAFETY: `Any` has the layout of its raw value; the arguments are valid, and the result holds no value.
-    let code: c_int = unsafe { safe_call(function.cast::<c_void>(), args, values.len() as i32, &mut result) };
-    if code != 0 {
+    // SAFETY: guaranteed by the caller.
+    if unsafe { call_into(function, values, &mut result) } != 0 {
         return Err(Error::take_raised());
     }
     // SAFETY: on success the result is an owned value.
     Ok(unsafe { Any::from_raw(result) })
+}
+
+/// Calls a native function on this thread. On success, returns 0 and stores an owned value in `result`, which must be None before.
+///
+/// # Safety
+/// `function` must be a live function object, and the values must be valid.
+#[inline]
+unsafe fn call_into(function: *mut TVMFFIObject, values: &[Any], result: &mut TVMFFIAny) -> c_int {
+    // SAFETY: a function object has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
+    // SAFETY: the object is alive, and its cell never changes.
+    let safe_call = unsafe { (*cell).safe_call };
+    let args: *const TVMFFIAny = values.as_ptr().cast();
+    // SAFETY: `Any` has the layout of its raw value; the arguments are valid, and the result holds no value.
+    unsafe { safe_call(function.cast::<c_void>(), args, values.len() as i32, result) }
 }
 
 /// Returns true if a function declares that it may wait for other threads.

@@ -318,12 +318,6 @@ impl Env {
         Ok(is)
     }
 
-    pub(crate) fn is_typed_array(self, value: Value) -> Res<bool> {
-        let mut is = false;
-        call!(self, napi_is_typedarray(value.0, &mut is))?;
-        Ok(is)
-    }
-
     pub(crate) fn is_array_buffer(self, value: Value) -> Res<bool> {
         let mut is = false;
         call!(self, napi_is_arraybuffer(value.0, &mut is))?;
@@ -335,6 +329,7 @@ impl Env {
         call!(self, napi_is_detached_arraybuffer(buffer.0, &mut is)).is_ok() && is
     }
 
+    /// Returns the memory of a typed array. Fails, without an exception, for any other value.
     pub(crate) fn typed_array(self, value: Value) -> Res<Memory> {
         let (mut kind, mut length, mut data) = (0, 0, ptr::null_mut());
         let (mut buffer, mut offset) = (ptr::null_mut(), 0);

@@ -32,6 +32,18 @@ impl Js<'_> {
         }
     }
 
+    /// Converts the result of a call, of a type that owns nothing.
+    #[inline]
+    pub(crate) fn lift_result(self, value: &TVMFFIAny, big: bool) -> Res<Value> {
+        match value.type_index {
+            kTVMFFIInt => self.lift_int(bits(value) as i64, big),
+            kTVMFFIDLTensorPtr => self.env.type_error(
+                "the function returned a borrowed DLTensor*, which has no owner; it must return a tensor",
+            ),
+            _ => self.lift(value, big),
+        }
+    }
+
     /// Converts a borrowed value.
     pub(crate) fn lift(self, value: &TVMFFIAny, big: bool) -> Res<Value> {
         match value.type_index {

@@ -1,6 +1,7 @@
 //! Conversion of JavaScript values to native values, called *lowering*. It applies to the arguments of calls and to the results of
 //! callbacks.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use anyfn::abi::{
@@ -36,8 +37,53 @@ pub(crate) struct View {
     pub(crate) array: Value,
 }
 
-/// Views of a call. Native code receives the addresses of the views, so each has an allocation of its own.
-pub(crate) type Views = Vec<Box<View>>;
+/// Number of views that need no allocation.
+const INLINE: usize = 4;
+
+/// Views of a call. Native code receives their addresses, so the value must not move once it contains views.
+pub(crate) struct Views {
+    inline: [MaybeUninit<View>; INLINE],
+    /// Number of views in `inline`.
+    used: usize,
+    more: Vec<Box<View>>,
+}
+
+impl Views {
+    #[inline]
+    pub(crate) fn new() -> Views {
+        Views { inline: [const { MaybeUninit::uninit() }; INLINE], used: 0, more: Vec::new() }
+    }
+
+    /// Adds a view, and returns its address.
+    fn add(&mut self, view: View) -> *const DLTensor {
+        let view = match self.inline.get_mut(self.used) {
+            Some(place) => {
+                self.used += 1;
+                place.write(view)
+            }
+            None => {
+                self.more.push(Box::new(view));
+                // The vector is not empty.
+                let last = self.more.len() - 1;
+                &mut self.more[last]
+            }
+        };
+        view.tensor.shape = view.shape.as_mut_ptr();
+        &raw const view.tensor
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Returns all views.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &View> {
+        // SAFETY: the first `used` places contain views.
+        let inline = self.inline[..self.used].iter().map(|view| unsafe { view.assume_init_ref() });
+        inline.chain(self.more.iter().map(|view| &**view))
+    }
+}
 
 /// Conversion of typed arrays.
 pub(crate) enum Arrays<'v> {
@@ -50,8 +96,25 @@ pub(crate) enum Arrays<'v> {
 }
 
 impl Js<'_> {
-    /// Converts a value to an owned native value, or to a borrowed tensor.
+    /// Converts an argument into `out`, which contains None. Numbers are written member by member: a value that is written in parts
+    /// and moved as a whole costs the processor a stall.
     #[inline]
+    pub(crate) fn lower_into(self, value: Value, arrays: &mut Arrays<'_>, out: &mut Any) -> Res<()> {
+        if let Ok(number) = self.env.to_double(value) {
+            let (type_index, bits) = number_bits(number);
+            let out: *mut TVMFFIAny = ptr::from_mut(out).cast();
+            // SAFETY: `Any` has the layout of its raw value, and None owns nothing.
+            unsafe { (*out).type_index = type_index };
+            // SAFETY: as for the index.
+            unsafe { (*out).value.v_uint64 = bits };
+            return Ok(());
+        }
+        *out = self.lower(value, arrays)?;
+        Ok(())
+    }
+
+    /// Converts a value to an owned native value, or to a borrowed tensor.
+    #[inline(never)]
     pub(crate) fn lower(self, value: Value, arrays: &mut Arrays<'_>) -> Res<Any> {
         match self.env.type_of(value)? {
             value_type::NUMBER => Ok(number(self.env.to_double(value)?)),
@@ -91,7 +154,7 @@ impl Js<'_> {
 
     fn string(self, value: Value, bytes: &[u8]) -> Res<Any> {
         // U+FFFD may replace a lone surrogate.
-        if bytes.windows(3).any(|three| three == "\u{fffd}".as_bytes()) {
+        if !bytes.is_ascii() && bytes.windows(3).any(|three| three == "\u{fffd}".as_bytes()) {
             self.check_surrogates(value)?;
         }
         match std::str::from_utf8(bytes) {
@@ -134,8 +197,8 @@ impl Js<'_> {
 
     #[inline(never)]
     fn lower_object(self, value: Value, arrays: &mut Arrays<'_>) -> Res<Any> {
-        if self.env.is_typed_array(value)? {
-            return self.lower_array(value, arrays);
+        if let Ok(memory) = self.env.typed_array(value) {
+            return self.lower_array(value, memory, arrays);
         }
         match self.tag_of(value)? {
             Some(slot) if slot >= 0.0 => Ok(self.object_of_slot(slot)?.into()),
@@ -204,8 +267,7 @@ impl Js<'_> {
         Ok(())
     }
 
-    fn lower_array(self, value: Value, arrays: &mut Arrays<'_>) -> Res<Any> {
-        let memory = self.env.typed_array(value)?;
+    fn lower_array(self, value: Value, memory: Memory, arrays: &mut Arrays<'_>) -> Res<Any> {
         if memory.data.is_null() {
             self.check_attached(memory.buffer)?;
         }
@@ -235,23 +297,17 @@ impl Js<'_> {
                 }
             }
             Arrays::Lend(views) => {
-                let mut view = Box::new(View {
-                    tensor: DLTensor {
-                        data: memory.data,
-                        device: DLDevice { device_type: kDLCPU, device_id: 0 },
-                        ndim: 1,
-                        dtype,
-                        shape: ptr::null_mut(),
-                        strides: ptr::null_mut(),
-                        byte_offset: 0,
-                    },
-                    shape: [length],
-                    array: value,
-                });
-                view.tensor.shape = view.shape.as_mut_ptr();
-                let raw = plain(BORROWED_TENSOR, (&raw const view.tensor).expose_provenance() as u64);
-                views.push(view);
-                Ok(raw)
+                let tensor = DLTensor {
+                    data: memory.data,
+                    device: DLDevice { device_type: kDLCPU, device_id: 0 },
+                    ndim: 1,
+                    dtype,
+                    shape: ptr::null_mut(),
+                    strides: ptr::null_mut(),
+                    byte_offset: 0,
+                };
+                let address = views.add(View { tensor, shape: [length], array: value });
+                Ok(plain(BORROWED_TENSOR, address.expose_provenance() as u64))
             }
         }
     }
@@ -267,15 +323,23 @@ fn plain(type_index: i32, bits: u64) -> Any {
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
 }
 
-/// Converts a number by the rule of the package: an integer below 2^53 that is not -0 is an int, every other number a float.
+/// Converts a number by the rule of the package: an integer below 2^53 that is not -0 is an int, every other number a float. Returns type
+/// index and payload.
 #[inline]
-fn number(value: f64) -> Any {
+fn number_bits(value: f64) -> (i32, u64) {
     const LIMIT: f64 = 9_007_199_254_740_992.0;
-    if value.trunc() == value && value.abs() < LIMIT && (value != 0.0 || value.is_sign_positive()) {
-        plain(kTVMFFIInt, value as i64 as u64)
-    } else {
-        plain(kTVMFFIFloat, value.to_bits())
+    if value.abs() < LIMIT {
+        let int = value as i64;
+        if int as f64 == value && (int != 0 || value.is_sign_positive()) {
+            return (kTVMFFIInt, int as u64);
+        }
     }
+    (kTVMFFIFloat, value.to_bits())
+}
+
+fn number(value: f64) -> Any {
+    let (type_index, bits) = number_bits(value);
+    plain(type_index, bits)
 }
 
 fn bytes_of(memory: &Memory, size: usize) -> Any {

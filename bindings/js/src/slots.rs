@@ -55,12 +55,13 @@ impl Slots {
     /// Returns the object of a slot, or `None` if the slot was released.
     #[inline]
     pub(crate) fn get(&self, number: f64) -> Option<(usize, &ObjectRef)> {
-        let given = number;
-        let number = given as u64;
-        // A number that is no slot is no unsigned integer, out of range, or has another generation.
-        if number as f64 != given {
+        // A number that is no slot is no integer, out of range, or has another generation. Conversions of signed integers are the
+        // cheaper ones.
+        let signed = number as i64;
+        if signed as f64 != number || signed < 0 {
             return None;
         }
+        let number = signed as u64;
         let index = (number & ((1 << INDEX_BITS) - 1)) as usize;
         let slot = self.slots.get(index)?;
         let object = slot.object.as_ref()?;

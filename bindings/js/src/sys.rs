@@ -113,7 +113,6 @@ functions! {
     fn napi_is_error(value: *mut Value, result: *mut bool);
     fn napi_is_array(value: *mut Value, result: *mut bool);
     fn napi_is_promise(value: *mut Value, result: *mut bool);
-    fn napi_is_typedarray(value: *mut Value, result: *mut bool);
     fn napi_is_arraybuffer(value: *mut Value, result: *mut bool);
     fn napi_is_detached_arraybuffer(value: *mut Value, result: *mut bool);
     fn napi_get_typedarray_info(
