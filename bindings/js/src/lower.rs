@@ -329,7 +329,8 @@ fn plain(type_index: i32, bits: u64) -> Any {
 fn number_bits(value: f64) -> (i32, u64) {
     const LIMIT: f64 = 9_007_199_254_740_992.0;
     if value.abs() < LIMIT {
-        let int = value as i64;
+        // SAFETY: the number is finite and within the range of the type.
+        let int: i64 = unsafe { value.to_int_unchecked() };
         if int as f64 == value && (int != 0 || value.is_sign_positive()) {
             return (kTVMFFIInt, int as u64);
         }

@@ -130,10 +130,10 @@ test('a thread that waits for a worker learns that it was terminated', () => {
     (async () => {
       const worker = work("anyfn.registerFunc('js.slow', () => new Promise(() => {})); parentPort.postMessage(1); setInterval(() => {}, 1000);");
       await said(worker);
-      const pending = anyfn.getGlobalFunc('js.slow').callAsync();
+      const pending = anyfn.getGlobalFunc('js.slow').callAsync().catch((error) => error.message);
       await new Promise((resolve) => setTimeout(resolve, 50));
       await worker.terminate();
-      await pending.catch((error) => console.log(error.message));
+      console.log(await pending);
     })();
   `,
     'the JavaScript environment that defined this function has ended',
