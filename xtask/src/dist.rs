@@ -7,7 +7,7 @@ use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{compat, debian, paths, portable, python};
+use crate::{compat, debian, javascript, paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -115,6 +115,20 @@ pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
     // The step of the libraries has written it, if there is a C++ compiler.
     let compat = dir_of(machine, "compat")?.join(compat::NAME);
     python::pack_built(run, &dir, &built, compat.is_file().then_some(compat.as_path()))
+}
+
+/// Writes `npm/anyfn-*.tgz`, the package for Node.js on one kind of processor.
+pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
+    for package in ["anyfn-js", "anyfn-lib"] {
+        build(run, machine, package)?;
+    }
+    let built = built(machine);
+    if portable::unavailable().is_none() {
+        for name in ["libanyfn.so", "libanyfn_js.so"] {
+            portable::check(run, &built.join(name))?;
+        }
+    }
+    javascript::pack(run, &built, &dir_of(machine, "npm")?, machine.triple.starts_with("aarch64"))
 }
 
 /// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the

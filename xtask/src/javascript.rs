@@ -37,10 +37,14 @@ pub(crate) fn unavailable() -> Option<String> {
     }
 }
 
-/// Returns the folder of the package that contains the addon for this machine.
-fn prebuilt() -> PathBuf {
-    let machine = if cfg!(target_arch = "aarch64") { "linux-arm64" } else { "linux-x64" };
-    paths::root().join(PACKAGE).join("prebuilds").join(machine)
+/// Returns the name of the folder in `prebuilds` for a processor.
+fn platform(is_aarch64: bool) -> &'static str {
+    if is_aarch64 { "linux-arm64" } else { "linux-x64" }
+}
+
+/// Returns the reason why no package can be packed, if any.
+pub(crate) fn no_npm() -> Option<String> {
+    which("npm").is_none().then(|| "no npm".into())
 }
 
 /// Copies the libraries of the test build into the package.
@@ -54,7 +58,12 @@ pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
 }
 
 fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
-    let folder = prebuilt();
+    copy_to(run, from, &paths::root().join(PACKAGE), cfg!(target_arch = "aarch64"))
+}
+
+/// Copies the addon and the runtime library in `from` into the package in `package`.
+fn copy_to(run: &Run, from: &Path, package: &Path, is_aarch64: bool) -> Result<()> {
+    let folder = package.join("prebuilds").join(platform(is_aarch64));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for (library, name) in [("libanyfn_js.so", "anyfn.node"), ("libanyfn.so", "libanyfn.so")] {
         python::replace(run, &from.join(library), &folder.join(name))?;
@@ -98,4 +107,13 @@ fn test(run: &Run, files: &[PathBuf]) -> Result<()> {
 pub(crate) fn soak(run: &Run) -> Result<()> {
     let memory = paths::root().join(TESTS).join("memory.test.js");
     run.cmd(node().words("--expose-gc --test").arg(memory).env("ANYFN_SOAK", "1"))
+}
+
+/// Packs the package with the libraries in `from` into a file in the folder `to`.
+pub(crate) fn pack(run: &Run, from: &Path, to: &Path, is_aarch64: bool) -> Result<()> {
+    let package = paths::scratch_dir("npm").join(platform(is_aarch64));
+    let _ = fs::remove_dir_all(&package);
+    python::copy_folder(&paths::root().join(PACKAGE), &package, &["prebuilds", "test", "src"])?;
+    copy_to(run, from, &package, is_aarch64)?;
+    run.cmd(Cmd::new("npm").words("pack --silent --offline --pack-destination").arg(to).arg(&package))
 }

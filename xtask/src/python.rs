@@ -156,7 +156,7 @@ fn package_without_compiler() -> Result<PathBuf> {
 }
 
 /// Copies a folder without the files and folders whose names are in `except`.
-fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
+pub(crate) fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
     fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
     for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
         let (name, path) = (entry.file_name(), entry.path());

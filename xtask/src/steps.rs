@@ -485,6 +485,9 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
         Step::new("python wheel", |run| dist::wheel(run, &portable::HERE))
             .needs("bindings/python/pyproject.toml")
             .skip_if(python::unavailable),
+        Step::new("npm package", |run| dist::npm(run, &portable::HERE))
+            .needs_member("bindings/js")
+            .skip_if(javascript::no_npm),
     ];
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| dist::test_wheel(run, version))
@@ -500,6 +503,7 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
             aarch64("library for aarch64", dist::library),
             aarch64("command for aarch64", dist::command),
             aarch64("python wheel for aarch64", dist::wheel),
+            aarch64("npm package for aarch64", dist::npm).skip_if(javascript::no_npm),
         ]);
     }
     steps.extend([

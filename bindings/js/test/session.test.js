@@ -40,3 +40,31 @@ def fail():
   assert.throws(() => session.get_function('fold.fail')(), { name: 'KeyError' });
   session.dispose();
 });
+
+test('a function that Python compiles and exports runs in Node.js', { skip: !fs.existsSync(PYTHON) && 'no Python environment' }, (t) => {
+  const dir = folder();
+  const build = `
+import anyfn
+from anyfn import te
+n = 64
+a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+k = te.reduce_axis((0, n), name="k")
+c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+anyfn.build([a, b, c], name="matmul").export("matmul.so")
+`;
+  const { spawnSync } = require('node:child_process');
+  const env = { ...process.env, PYTHONPATH: path.join(ROOT, 'bindings/python'), ANYFN_CACHE_DIR: dir };
+  const built = spawnSync(PYTHON, ['-c', build], { cwd: dir, encoding: 'utf8', env });
+  if (/libanyfn_compiler/.test(built.stderr)) return t.skip('no library of the compiler');
+  assert.equal(built.status, 0, built.stderr);
+  const matmul = anyfn.loadModule(path.join(dir, 'matmul.so')).getFunction('matmul');
+  const n = 64;
+  const a = Float32Array.from({ length: n * n }, (_, i) => (i * 7) % 13);
+  const b = Float32Array.from({ length: n * n }, (_, i) => (i * 5) % 11);
+  const [ta, tb, tc] = [anyfn.tensor(a, [n, n]), anyfn.tensor(b, [n, n]), anyfn.empty([n, n])];
+  matmul(ta, tb, tc);
+  const expected = (i, j) => Array.from({ length: n }, (_, k) => a[i * n + k] * b[k * n + j]).reduce((x, y) => x + y, 0);
+  for (const [i, j] of [[0, 0], [3, 60], [63, 63]]) assert.equal(tc.data[i * n + j], expected(i, j));
+  // A flat typed array has the wrong number of dimensions.
+  assert.throws(() => matmul(a, tb, tc), { name: /Error/, message: /a/ });
+});
