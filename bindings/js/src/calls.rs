@@ -11,7 +11,7 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, TensorView};
 
-use crate::entry::{INLINE, arg, entry};
+use crate::entry::{FEW, SOME, arg, entry};
 use crate::env::{Res, Value};
 use crate::lower::{Arrays, Views};
 use crate::state::{BORROWED_TENSOR, Js, Lent, State};
@@ -51,13 +51,11 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
         (index, handle)
     };
     let mut result = TVMFFIAny::NONE;
-    let called = if args.len() < INLINE {
-        let mut values = [const { Any::NONE }; INLINE - 1];
+    let called = if args.len() < FEW {
+        let mut values = [const { Any::NONE }; FEW - 1];
         call_with(js, handle, args, &mut values[..args.len()], &mut result)
     } else {
-        let mut values = Vec::new();
-        values.resize_with(args.len(), || Any::NONE);
-        call_with(js, handle, args, &mut values, &mut result)
+        call_with_many(js, handle, args, &mut result)
     };
     let released = js.state.slots.borrow_mut().unpin(index);
     if released.is_some() {
@@ -70,6 +68,17 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
     }
     // SAFETY: the result is an owned value.
     js.lift_owned(unsafe { Any::from_raw(result) }, big)
+}
+
+#[inline(never)]
+fn call_with_many(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], result: &mut TVMFFIAny) -> Res<()> {
+    if args.len() < SOME {
+        let mut values = [const { Any::NONE }; SOME - 1];
+        return call_with(js, function, args, &mut values[..args.len()], result);
+    }
+    let mut values = Vec::new();
+    values.resize_with(args.len(), || Any::NONE);
+    call_with(js, function, args, &mut values, result)
 }
 
 /// Calls a function with arguments, which are converted into `values` first. The caller keeps the function alive. `result` receives an

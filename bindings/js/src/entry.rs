@@ -8,8 +8,10 @@ use crate::env::{Env, Res, Value};
 use crate::state::{Js, State};
 use crate::sys;
 
+/// Number of arguments that are read at once: few, because the engine fills the places of omitted ones.
+pub(crate) const FEW: usize = 5;
 /// Number of arguments that are read without an allocation.
-pub(crate) const INLINE: usize = 9;
+pub(crate) const SOME: usize = 17;
 
 /// Declares a function that JavaScript calls: `(js, args) -> Res<Value>`.
 macro_rules! entry {
@@ -38,11 +40,11 @@ pub(crate) unsafe fn enter(
     info: *mut sys::CallbackInfo,
     body: impl FnOnce(Js<'_>, &[Value]) -> Res<Value>,
 ) -> *mut sys::Value {
-    let mut inline = [Value::NONE; INLINE];
-    let (mut count, mut data) = (INLINE, ptr::null_mut());
+    let mut few = [Value::NONE; FEW];
+    let (mut count, mut data) = (FEW, ptr::null_mut());
     // SAFETY: the array has `count` elements, and `Value` has the layout of a pointer.
     let status = unsafe {
-        sys::napi_get_cb_info(env, info, &mut count, inline.as_mut_ptr().cast(), ptr::null_mut(), &mut data)
+        sys::napi_get_cb_info(env, info, &mut count, few.as_mut_ptr().cast(), ptr::null_mut(), &mut data)
     };
     if status != sys::OK || data.is_null() {
         return ptr::null_mut();
@@ -53,22 +55,12 @@ pub(crate) unsafe fn enter(
     let state: &State = unsafe { &*data.cast::<State>() };
     let js = Js { env: env_of_call, state };
     let done = catch_unwind(AssertUnwindSafe(|| {
-        if count <= INLINE {
-            return body(js, &inline[..count]);
+        if count <= FEW {
+            return body(js, &few[..count]);
         }
-        let mut all = vec![Value::NONE; count];
-        // SAFETY: the vector has `count` elements, and `Value` has the layout of a pointer.
-        unsafe {
-            sys::napi_get_cb_info(
-                env,
-                info,
-                &mut count,
-                all.as_mut_ptr().cast(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
-        body(js, &all)
+        // The longer arrays are in a function of their own, for the sake of the stack of other calls.
+        // SAFETY: the caller passes the arguments of a call in progress, of which there are `count`.
+        unsafe { enter_with_many(js, info, count, body) }
     }));
     match done {
         Ok(Ok(value)) => value.as_ptr(),
@@ -79,6 +71,33 @@ pub(crate) unsafe fn enter(
             ptr::null_mut()
         }
     }
+}
+
+/// Runs the body of an entry point with more than [`FEW`] arguments.
+///
+/// # Safety
+/// `info` must be that of a call in progress with `count` arguments.
+#[cold]
+#[inline(never)]
+unsafe fn enter_with_many(
+    js: Js<'_>,
+    info: *mut sys::CallbackInfo,
+    mut count: usize,
+    body: impl FnOnce(Js<'_>, &[Value]) -> Res<Value>,
+) -> Res<Value> {
+    let mut some = [Value::NONE; SOME];
+    let mut all = Vec::new();
+    let args: &mut [Value] = match some.get_mut(..count) {
+        Some(args) => args,
+        None => {
+            all.resize(count, Value::NONE);
+            &mut all
+        }
+    };
+    let (env, none) = (js.env.as_raw(), ptr::null_mut());
+    // SAFETY: the array has `count` elements, and `Value` has the layout of a pointer.
+    unsafe { sys::napi_get_cb_info(env, info, &mut count, args.as_mut_ptr().cast(), none, ptr::null_mut()) };
+    body(js, args)
 }
 
 /// Returns the message of a panic.

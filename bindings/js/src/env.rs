@@ -87,6 +87,10 @@ impl Env {
         Env(env)
     }
 
+    pub(crate) fn as_raw(self) -> *mut sys::Env {
+        self.0
+    }
+
     pub(crate) fn undefined(self) -> Res<Value> {
         make!(self, napi_get_undefined())
     }

@@ -45,6 +45,7 @@ pub(crate) struct Views {
     inline: [MaybeUninit<View>; INLINE],
     /// Number of views in `inline`.
     used: usize,
+    #[expect(clippy::vec_box, reason = "a view must not move")]
     more: Vec<Box<View>>,
 }
 
@@ -104,9 +105,9 @@ impl Js<'_> {
             let (type_index, bits) = number_bits(number);
             let out: *mut TVMFFIAny = ptr::from_mut(out).cast();
             // SAFETY: `Any` has the layout of its raw value, and None owns nothing.
-            unsafe { (*out).type_index = type_index };
-            // SAFETY: as for the index.
-            unsafe { (*out).value.v_uint64 = bits };
+            let out = unsafe { &mut *out };
+            out.type_index = type_index;
+            out.value.v_uint64 = bits;
             return Ok(());
         }
         *out = self.lower(value, arrays)?;

@@ -7,7 +7,7 @@ const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 const { test } = require('node:test');
 
-const { folder, ROOT } = require('./support.js');
+const { folder, skip, ROOT } = require('./support.js');
 const { samples, expected } = require('./pages.js');
 
 /** Returns a folder in which `anyfn` is an installed package. */
@@ -30,7 +30,7 @@ for (const page of ['docs/javascript.md', 'docs/start/javascript.md', 'bindings/
     const source = samples(page, 'js');
     if (page === 'docs/start/javascript.md') {
       const cc = process.env.CC ?? 'cc';
-      if (spawnSync(cc, ['--version']).error) return t.skip('no C compiler');
+      if (spawnSync(cc, ['--version']).error) return t.skip(skip(page, 'no C compiler'));
       fs.writeFileSync(path.join(dir, 'axpy.c'), samples(page, 'c'));
       const flags = ['-O2', '-shared', '-fPIC', '-I', path.join(ROOT, 'bindings/c/include'), 'axpy.c', '-o', 'axpy.so'];
       assert.equal(spawnSync(cc, flags, { cwd: dir, stdio: 'inherit' }).status, 0);

@@ -7,12 +7,12 @@ const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 const { test } = require('node:test');
 
-const { folder, ROOT } = require('./support.js');
+const { folder, skip, ROOT } = require('./support.js');
 const { samples, expected } = require('./pages.js');
 
 const npm = spawnSync('npm', ['--version'], { encoding: 'utf8' });
 
-test('npm pack', { skip: npm.error && 'no npm' }, () => {
+test('npm pack', { skip: skip('npm pack', npm.error && 'no npm') }, () => {
   const dir = folder();
   const command = (program, args) => {
     const env = { ...process.env, ANYFN_JS_FOLDER: '', npm_config_cache: path.join(dir, 'cache') };

@@ -6,7 +6,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { test } = require('node:test');
 
-const { anyfn, folder, ROOT } = require('./support.js');
+const { anyfn, folder, skip, ROOT } = require('./support.js');
 
 const PYTHON = path.join(ROOT, '.x/venv/bin/python');
 const PROGRAM = `
@@ -16,7 +16,7 @@ importlib.import_module(sys.argv[1])
 anyfn.get_global_func('rpc.serve_spawned')()
 `;
 
-test('functions of Python and JavaScript call each other', { skip: !fs.existsSync(PYTHON) && 'no Python environment' }, async () => {
+test('functions of Python and JavaScript call each other', { skip: skip('sessions with Python', !fs.existsSync(PYTHON) && 'no Python environment') }, async () => {
   const dir = folder();
   fs.writeFileSync(
     path.join(dir, 'fold.py'),
@@ -41,7 +41,7 @@ def fail():
   session.dispose();
 });
 
-test('a function that Python compiles and exports runs in Node.js', { skip: !fs.existsSync(PYTHON) && 'no Python environment' }, (t) => {
+test('a function that Python compiles and exports runs in Node.js', { skip: skip('sessions with Python', !fs.existsSync(PYTHON) && 'no Python environment') }, (t) => {
   const dir = folder();
   const build = `
 import anyfn

@@ -33,7 +33,13 @@ const sample = require(${JSON.stringify(__filename)}).samples();
   return { code: result.status, signal: result.signal, out: result.stdout, err: result.stderr };
 }
 
+/** Returns the reason why a test is skipped, if any, and reports it to `./x test`. */
+function skip(test, reason) {
+  if (reason && process.env.ANYFN_SKIPS) fs.appendFileSync(process.env.ANYFN_SKIPS, `${test}\t${reason}\n`);
+  return reason;
+}
+
 /** Returns a new empty folder. */
 const folder = () => fs.mkdtempSync(path.join(os.tmpdir(), 'anyfn-js-'));
 
-module.exports = { anyfn, samples, run, folder, ROOT, TESTING };
+module.exports = { anyfn, samples, run, folder, skip, ROOT, TESTING };

@@ -4,7 +4,7 @@
 const assert = require('node:assert/strict');
 const { test } = require('node:test');
 
-const { anyfn, samples } = require('./support.js');
+const { anyfn, samples, skip } = require('./support.js');
 
 const sample = samples();
 
@@ -101,7 +101,7 @@ test('a buffer that JavaScript detaches while native code uses it is an error', 
   );
 });
 
-test('a resizable buffer is lent only to functions that do not call JavaScript', { skip: !ArrayBuffer.prototype.resize && 'no resizable buffers' }, () => {
+test('a resizable buffer is lent only to functions that do not call JavaScript', { skip: skip('resizable buffers', !ArrayBuffer.prototype.resize && 'Node.js 18 has no resizable buffers') }, () => {
   const buffer = new ArrayBuffer(16, { maxByteLength: 1 << 20 });
   const x = new Float32Array(buffer);
   x.fill(1);
