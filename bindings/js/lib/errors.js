@@ -17,6 +17,10 @@ class AnyfnError extends Error {
     return this.kind ?? this.constructor.name;
   }
 
+  set name(value) {
+    define(this, 'name', value);
+  }
+
   static [Symbol.hasInstance](value) {
     if (this !== AnyfnError) return Function.prototype[Symbol.hasInstance].call(this, value);
     return Function.prototype[Symbol.hasInstance].call(this, value) || (value instanceof Error && KIND in value);

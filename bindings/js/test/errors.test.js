@@ -41,6 +41,18 @@ test('a registered class is used in both directions', () => {
   assert.throws(() => anyfn.registerError('Odd', class {}), TypeError);
 });
 
+test('classes of kinds can be extended', () => {
+  class Missing extends anyfn.errors.KeyError {
+    constructor(key) {
+      super(`no ${key}`);
+      this.name = 'Missing';
+    }
+  }
+  const error = thrown(() => apply(() => { throw new Missing('x'); }));
+  assert.deepEqual([error.name, error.kind, error.message, error instanceof anyfn.errors.KeyError], ['Missing', 'KeyError', 'no x', true]);
+  assert.match(sample('describe_error')(new Missing('y')), /^KeyError: no y/);
+});
+
 test('an exception returns as the same object', () => {
   class Own extends Error {
     constructor(message, extra) {

@@ -10,6 +10,11 @@ const { test } = require('node:test');
 const { folder, skip, ROOT } = require('./support.js');
 const { samples, expected } = require('./pages.js');
 
+test('the version is that of the workspace', () => {
+  const [, version] = /^version = "(.*)"$/m.exec(fs.readFileSync(path.join(ROOT, 'Cargo.toml'), 'utf8'));
+  assert.equal(require('../package.json').version, version);
+});
+
 const npm = spawnSync('npm', ['--version'], { encoding: 'utf8' });
 
 test('npm pack', { skip: skip('npm pack', npm.error && 'no npm') }, () => {
