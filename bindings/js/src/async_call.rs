@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyfn::abi::TVMFFIEnvRegisterCAPI;
+use anyfn::abi::{TVMFFIEnvRegisterCAPI, kTVMFFIFunction};
 use anyfn::{Any, Error};
 
 use crate::entry::{arg, entry};
@@ -29,6 +29,9 @@ entry! {
     /// `callAsync(slot, args, big) -> [promise, number]`: calls the function of a slot on a thread of the pool.
     fn call_async(js: Js<'_>, args: &[Value]) {
         let function = js.object_at(arg(js, args, 0)?)?;
+        if function.type_index() != kTVMFFIFunction {
+            return js.env.type_error("this object is not a function");
+        }
         let mut values = Vec::new();
         for value in js.env.elements(arg(js, args, 1)?)? {
             values.push(js.lower(value, &mut Arrays::Refuse(NO_ARRAYS))?);

@@ -7,7 +7,7 @@ use std::ptr;
 
 use anyfn::abi::{
     AnyfnFunctionExt, DLTensor, FUNCTION_FLAG_BLOCKING, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
-    TVMFFIFunctionCell, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIRawStr,
+    TVMFFIFunctionCell, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIFunction, kTVMFFIRawStr,
 };
 use anyfn::{Any, Error, TensorView};
 
@@ -46,6 +46,10 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
             drop(slots);
             return js.env.error("this function was disposed of, or belongs to another thread");
         };
+        if object.type_index() != kTVMFFIFunction {
+            drop(slots);
+            return js.env.type_error("this object is not a function");
+        }
         let handle: *mut TVMFFIObject = object.as_handle().cast();
         slots.pin(index);
         (index, handle)

@@ -117,4 +117,11 @@ test('a wrong number is no function', () => {
   assert.throws(() => native.call(), TypeError);
   assert.throws(() => native.call('0'), Error);
   assert.throws(() => native.getField(-5, 0, 0), Error);
+  // Nor is the slot of another object.
+  const bigint = Object.getOwnPropertyDescriptor(anyfn.PackedFunc.prototype, 'bigint').get;
+  assert.throws(() => bigint.call(new anyfn.ListRef())(), { name: 'TypeError', message: /not a function/ });
+  const [tag] = Object.getOwnPropertySymbols(sample('nop'));
+  assert.throws(() => native.callAsync(new anyfn.ListRef()[tag], []), { name: 'TypeError', message: /not a function/ });
+  assert.throws(() => native.tensorInfo(sample('nop')[tag]), TypeError);
+  assert.throws(() => native.errorTexts(sample('nop')[tag]), TypeError);
 });
