@@ -578,6 +578,14 @@ pub(crate) fn soak() -> Vec<Step> {
         .uses(BUILD)
         .skip_if(python::unavailable)
         .beside(),
+        Step::new("random schedules for an OpenCL device", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/device_fuzz.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .uses(BUILD)
+        .skip_if(python::unavailable)
+        .beside(),
         Step::new("fuzzing the reader of libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
             run.cmd(cargo_cmd("test -p anyfn-loader --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))

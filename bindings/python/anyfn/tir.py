@@ -492,6 +492,9 @@ class Target(Object):
     ``Target()`` is this machine. ``mcpu`` is the compiler's name of a processor. ``cc`` is the compiler, such as
     ``aarch64-linux-gnu-gcc``, and ``options`` are further arguments of it. The features of the processor are detected.
 
+    ``Target("opencl")`` is an OpenCL device, whose kernels host code for the processor launches. ``max_threads`` is the largest
+    number of threads of a block, and ``local_memory`` the bytes of memory that they share.
+
     The options may follow the kind in one string: ``Target("c -mcpu=x86-64-v3 -O2")`` is the same as
     ``Target("c", mcpu="x86-64-v3", options=["-O2"])``.
     """

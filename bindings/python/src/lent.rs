@@ -9,7 +9,7 @@
 //! - Otherwise the callback receives a copy, and [`Loans::end`] writes the changed bytes back. An object that
 //!   outlives the callback keeps the copy, which no longer shows the memory that the callback received; this is
 //!   reported as an error. Only changed bytes are written, because tasks of a parallel loop may work on copies of the
-//!   same memory.
+//!   same memory. A tensor on a device is copied on the device, and copied back as a whole unless it is read-only.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -18,7 +18,7 @@ use anyfn::abi::{
     DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, kDLCPU, kDLCUDAHost, kDLROCMHost, kTVMFFIDLTensorPtr,
 };
 use anyfn::access::{Access, Mode};
-use anyfn::{PackedFunc, Tensor, TensorView, bail, registry};
+use anyfn::{PackedFunc, Tensor, TensorView, registry};
 use pyo3_ffi as ffi;
 
 use crate::kept::{self, Lender};
@@ -36,8 +36,10 @@ struct BorrowedArgs {
     object: *mut PyObject,
     copy: Tensor,
     /// Bytes of the copy as they were before the callback ran. Empty if changes to the copy are
-    /// never written back.
+    /// never written back, and for a tensor on a device.
     before: Vec<u8>,
+    /// True for a tensor on a device whose whole copy is written back, because its bytes cannot be compared.
+    is_whole: bool,
 }
 
 impl Loans {
@@ -87,21 +89,26 @@ impl Loans {
         }
         if let Some(index) = self.0.iter().position(|loan| loan.describes(&lent)) {
             // Two arguments with the same memory share a copy, so each shows the changes of the other.
-            let (copy, before) = (self.0[index].copy.clone(), self.0[index].before.clone());
-            return self.add(view, copy, before);
+            let loan = &self.0[index];
+            let (copy, before, is_whole) = (loan.copy.clone(), loan.before.clone(), loan.is_whole);
+            return self.add(view, copy, before, is_whole);
+        }
+        if !is_in_main_memory(&lent) {
+            let copy = gil::without(|| on_same_device(&lent)).map_err(error::raise)?;
+            return self.add(view, copy, Vec::new(), !is_read_only);
         }
         let (copy, before) = gil::without(|| copy_of(&lent)).map_err(error::raise)?;
         if is_read_only || lent.host_region().is_some_and(|region| region.is_read_only()) {
             let view = copy.view();
             let read_only = kept::make(view.as_dl(), py::none().obj(), Lender::Tensor(copy.clone()), true)?;
-            return self.add(described, read_only, Vec::new());
+            return self.add(described, read_only, Vec::new(), false);
         }
-        self.add(view, copy, before)
+        self.add(view, copy, before, false)
     }
 
-    fn add(&mut self, view: *const DLTensor, copy: Tensor, before: Vec<u8>) -> Res<Own> {
+    fn add(&mut self, view: *const DLTensor, copy: Tensor, before: Vec<u8>, is_whole: bool) -> Res<Own> {
         let object = object::wrap_as(tensor::CLASS.ptr().cast(), copy.clone().into_object())?;
-        self.0.push(BorrowedArgs { view, object: object.as_ptr(), copy, before });
+        self.0.push(BorrowedArgs { view, object: object.as_ptr(), copy, before, is_whole });
         Ok(object)
     }
 
@@ -169,6 +176,9 @@ impl BorrowedArgs {
 
     /// Writes to the borrowed memory the bytes that the callback has changed in the copy.
     fn write_back(&self) -> anyfn::Result<()> {
+        if self.is_whole {
+            return function("runtime.TVMTensorCopyFromTo")?.call((self.copy.view(), self.view())).map(drop);
+        }
         if self.before.is_empty() {
             return Ok(());
         }
@@ -268,17 +278,19 @@ fn function(name: &str) -> anyfn::Result<PackedFunc> {
     registry::get(name)
 }
 
+/// Returns true for a tensor whose elements this process can read in main memory.
+fn is_in_main_memory(lent: &TensorView<'_>) -> bool {
+    let kind: c_int = lent.device().0.device_type;
+    matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost)
+}
+
+/// Makes a compact copy of a borrowed tensor on its device.
+fn on_same_device(lent: &TensorView<'_>) -> anyfn::Result<Tensor> {
+    function("anyfn.tensor_copy")?.call((*lent,))?.get::<Tensor>()
+}
+
 /// Makes a compact copy of a borrowed tensor in host memory. Returns the copy and its bytes.
 fn copy_of(lent: &TensorView<'_>) -> anyfn::Result<(Tensor, Vec<u8>)> {
-    let kind: c_int = lent.device().0.device_type;
-    if !matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost) {
-        bail!(
-            "TypeError",
-            "a tensor on {} that is borrowed for the call cannot be passed to a Python function: pass a tensor object, or a copy \
-             in host memory",
-            lent.device()
-        );
-    }
     let copy = function("anyfn.tensor_copy")?.call((*lent,))?.get::<Tensor>()?;
     let before = if lent.shape().contains(&0) { Vec::new() } else { copy.view().to_bytes()? };
     Ok((copy, before))

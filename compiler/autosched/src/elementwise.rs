@@ -111,6 +111,21 @@ fn across(stage: &Stage) -> Option<usize> {
     })
 }
 
+/// Returns the index of the loop along which a transposition reads contiguous elements, and the index, among the buffers
+/// that its block reads, of the buffer that is transposed. Returns `None` for other stages.
+pub(crate) fn transposed(stage: &Stage) -> Option<(usize, usize)> {
+    let across = across(stage)?;
+    let last = stage.loops.len().checked_sub(1)?;
+    let (reads_far, reads_next) = (stage.accesses(last), stage.accesses(across));
+    let far = reads_far.iter().find(|access| !access.is_write && access.stride == Stride::Far)?;
+    let is_next = reads_next
+        .iter()
+        .any(|access| !access.is_write && access.stride == Stride::Next && access.buffer.ptr_eq(&far.buffer));
+    let reads = &stage.block().reads;
+    let number = reads.iter().position(|region| region.buffer.ptr_eq(&far.buffer))?;
+    is_next.then_some((across, number))
+}
+
 /// Splits the last loop and the loop `across` into square tiles, so that each cache line that is read is used
 /// completely.
 fn squares(schedule: &Schedule, mut loops: Vec<Ref<Var>>, across: usize, is_large: bool) -> Result<()> {

@@ -15,6 +15,7 @@
 extern crate anyfn_core as _;
 
 mod cost;
+mod device;
 mod elementwise;
 mod inline;
 mod matmul;
@@ -95,6 +96,9 @@ fn inline_stages(schedule: &mut Schedule) -> Result<()> {
 fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Result<()> {
     if stage::stages(schedule)?.is_empty() {
         return Ok(());
+    }
+    if target.device_kind().is_some() {
+        return device::schedule_stages(schedule, target);
     }
     let mut tried: Vec<String> = Vec::new();
     while let Some(next) = rows::rows(schedule, target, &tried)? {

@@ -25,17 +25,28 @@ const MOST: i64 = 256 << 10;
 
 /// Stages that are computed together, for one row of the last stage at a time.
 pub(crate) struct Rows {
-    last: Stage,
+    pub(crate) last: Stage,
     /// Number of outer loops of the stage `last` that run over rows.
-    count: usize,
+    pub(crate) count: usize,
     /// Stages that are computed inside the row loops of `last`, in reverse order of execution. Each is paired
     /// with the indices of its own loops over rows.
-    others: Vec<(Stage, Vec<usize>)>,
+    pub(crate) others: Vec<(Stage, Vec<usize>)>,
 }
 
 impl Rows {
     pub(crate) fn name(&self) -> &str {
         &self.last.name
+    }
+
+    /// Returns the size in bytes of all intermediate results of a row.
+    pub(crate) fn bytes(&self) -> i64 {
+        let kept = self.others.iter().map(|(stage, rows)| {
+            let spatial = stage.places(IterKind::Spatial);
+            let bytes = stage.block().writes.iter().map(|part| i64::from(part.buffer.dtype.0.bits.div_ceil(8)));
+            let elements = stage.repetitions(spatial.into_iter().filter(|place| !rows.contains(place)));
+            elements.saturating_mul(bytes.sum())
+        });
+        kept.fold(0i64, i64::saturating_add)
     }
 
     /// Returns true if computing the stages row by row is expected to be faster than computing them one after the
@@ -47,15 +58,9 @@ impl Rows {
             stage.repetitions((0..stage.loops.len()).filter(|place| !rows.contains(place)))
         };
         let longest = all().map(|(stage, rows)| per_row(stage, rows)).max().unwrap_or(0);
-        let kept = all().map(|(stage, rows)| {
-            let spatial = stage.places(IterKind::Spatial);
-            let bytes = stage.block().writes.iter().map(|part| i64::from(part.buffer.dtype.0.bits.div_ceil(8)));
-            let elements = stage.repetitions(spatial.into_iter().filter(|place| !rows.contains(place)));
-            elements.saturating_mul(bytes.sum())
-        });
         let is_large = all().any(|(stage, _)| stage.is_large(target)) || self.last.is_large(target);
         longest.max(per_row(&self.last, &own)) >= FEWEST
-            && kept.fold(0i64, i64::saturating_add) <= MOST
+            && self.bytes() <= MOST
             && (!is_large || self.last.repetitions(own.iter().copied()) >= SHARED)
     }
 }

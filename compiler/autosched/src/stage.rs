@@ -245,6 +245,7 @@ fn memory(buffer: &Buffer) -> usize {
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,
+    pub(crate) buffer: Ref<Buffer>,
 }
 
 /// Distance in memory between the elements that are accessed for two consecutive values of an axis.
@@ -273,7 +274,7 @@ impl Accesses<'_> {
                 stride = if is_next && stride == Stride::Same { Stride::Next } else { Stride::Far };
             }
         }
-        self.found.push(Access { is_write, stride });
+        self.found.push(Access { is_write, stride, buffer: buffer.clone() });
     }
 }
 

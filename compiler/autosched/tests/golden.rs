@@ -27,6 +27,8 @@ fn target(num_cores: i64) -> Target {
         num_cores,
         cc: "cc".into(),
         options: Array::new(),
+        max_threads: 0,
+        local_memory: 0,
     }
 }
 

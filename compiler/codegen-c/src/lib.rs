@@ -8,7 +8,8 @@
 //! The dialect `host` is C11 that any compiler accepts, with vectors for GCC and Clang. It uses only headers
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
-//! functions of the runtime through pointers that the loader sets. The dialect `null` is the language of an
+//! functions of the runtime through pointers that the loader sets. The dialect `opencl` is OpenCL C. The source of a
+//! module for such a device is host code and kernels, which [`parts`] separates. The dialect `null` is the language of an
 //! imaginary device, and the template for the dialects of devices.
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ extern crate anyfn_core as _;
 mod family;
 mod host;
 mod null;
+mod opencl;
 
 use anyfn::{Result, bail};
 use anyfn_ir::func::IRModule;
@@ -32,6 +34,7 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 /// Kinds of targets, each with the name of its dialect and its code generator.
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
+    ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
     ("null", null::Null::NAME, family::module::<null::Null>),
 ];
 
@@ -46,6 +49,34 @@ pub const HOST_DIALECT: &str = host::Host::NAME;
 pub fn generate(module: &IRModule, target: &Target) -> Result<String> {
     let (_, generate) = of_kind(target)?;
     generate(module, target)
+}
+
+/// Source of a module for a device.
+pub struct DeviceCode<'a> {
+    /// Name of the device kind.
+    pub kind: &'a str,
+    /// Source of the kernels.
+    pub source: &'a str,
+    /// Names of the kernels, each with the parameters of a launch: `pointer` for a buffer, the data types of numbers, and
+    /// the thread axes.
+    pub kernels: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+/// Separates the source that [`generate`] has returned into the host code and the code for a device, if there is any.
+#[must_use]
+pub fn parts(text: &str) -> (&str, Option<DeviceCode<'_>>) {
+    let Some((host, rest)) = text.split_once(family::SEPARATOR) else { return (text, None) };
+    let (kind, source) = rest.split_once('\n').unwrap_or((rest, ""));
+    let mut kernels = Vec::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix(opencl::MARKER) {
+            let params =
+                lines.next().and_then(|line| line.strip_prefix(opencl::PARAMETERS)).unwrap_or_default();
+            kernels.push((name, params.split(", ").collect()));
+        }
+    }
+    (host, Some(DeviceCode { kind, source, kernels }))
 }
 
 /// Returns the name of the dialect in which source is generated for a target, such as [`HOST_DIALECT`].

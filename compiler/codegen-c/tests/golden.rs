@@ -5,7 +5,7 @@
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-use anyfn::{Array, Error, Map, Result};
+use anyfn::{Array, Error, Map, Ref, Result};
 use anyfn_codegen_c::generate;
 use anyfn_ir::func::IRModule;
 use anyfn_ir::target::Target;
@@ -113,10 +113,13 @@ const VECTOR: i64 = 32;
 /// Source that the host dialect includes before functions that make calls. Golden files contain a
 /// comment in place of this source.
 const INCLUDED: &str = include_str!("../src/host/packed.c");
+/// Source that the host dialect includes before functions whose tensors are on a device.
+const DEVICE: &str = include_str!("../src/host/device.c");
 
 /// Returns a target of the kind `kind`. The processor of the target is arbitrary, because code
 /// generators do not use it.
 fn target(kind: &str, vector_bytes: i64) -> Target {
+    let device = Target::DEVICES.iter().find(|device| device.kind == kind);
     Target {
         kind: kind.into(),
         arch: "x86_64".into(),
@@ -126,7 +129,13 @@ fn target(kind: &str, vector_bytes: i64) -> Target {
         num_cores: 1,
         cc: "cc".into(),
         options: Array::new(),
+        max_threads: device.map_or(0, |device| device.max_threads),
+        local_memory: device.map_or(0, |device| device.local_memory),
     }
+}
+
+fn copy_of(target: &Target) -> Target {
+    self::target(&target.kind, target.vector_bytes)
 }
 
 /// Returns the generated source of the functions in `text`, without the prelude. The passes that code
@@ -138,7 +147,8 @@ fn functions(text: &str, target: &Target) -> Result<String> {
 /// Returns the generated source of the functions in `text`, after applying the given passes.
 fn lowered(text: &str, target: &Target, passes: &[&str]) -> Result<String> {
     let passes = passes.iter().map(|name| native::find(name).expect("a built-in pass"));
-    let module = Pipeline::new("lowering", passes).apply(&parse_module(text)?)?;
+    let module = Target::put(&Ref::new(copy_of(target)), &*parse_module(text)?)?;
+    let module = Pipeline::new("lowering", passes).apply(&module)?;
     let prelude = generate(&IRModule { functions: Map::new(), attrs: Map::new() }, target)?;
     let source = generate(&module, target)?;
     let functions = source.strip_prefix(&prelude).expect("the prelude precedes the functions");
@@ -163,7 +173,58 @@ fn functions_in_each_dialect() -> Result<()> {
     for (name, text) in FUNCTIONS.iter().chain(ON_DEVICES) {
         check(&format!("{name}.null"), &functions(text, &target("null", 0))?);
     }
+    for (name, text) in ON_DEVICES.iter().chain(KERNELS) {
+        check(&format!("{name}.opencl"), &kernels(text)?);
+    }
     Ok(())
+}
+
+/// Functions for devices whose threads share work, with the names of their golden files.
+const KERNELS: &[(&str, &str)] = &[
+    (
+        "tiles",
+        r#"
+def tiles(A: Buffer((n, 64), "float64"), B: Buffer((n, 64), "float64"), k: int64, b: bool):
+    T = alloc((n, 64), "float64")
+    for i in bind("blockIdx.y", n):
+        sum = alloc((64,), "float64", scope="local")
+        for j in bind("threadIdx.x", 16):
+            for l in range(4):
+                sum[j * 4 + l] = 0.0
+        for r in range(n):
+            S = alloc((64,), "float64", scope="shared")
+            for j in bind("threadIdx.x", 16):
+                for l in range(4):
+                    S[l * 16 + j] = A[r, l * 16 + j]
+            for j in bind("threadIdx.x", 16):
+                for l in range(4):
+                    sum[j * 4 + l] = sum[j * 4 + l] + S[63 - j * 4 - l]
+        for j in bind("threadIdx.x", 8):
+            T[i, j] = max(sum[j * 4], float64(int64(j) // k))
+        T[i, 9] = sigmoid(A[i, 0])
+    B[0, 0] = select(b, T[0, 1], exp(T[0, 2]))
+"#,
+    ),
+    (
+        "called",
+        r#"
+def called(A: Buffer((n,), "int32"), B: Buffer((n,), "int32")):
+    T = alloc((n,), "int32")
+    for i in bind("blockIdx.x", n):
+        T[i] = A[i] // (A[i] - 1)
+    call_packed("link.change", read_only(T), B)
+"#,
+    ),
+];
+
+/// Returns the source of the functions in `text` for OpenCL: host code and kernels.
+fn kernels(text: &str) -> Result<String> {
+    let passes = ["lower_parallel", "private_buffers", "make_packed_api", "split_host_device"];
+    let source = lowered(text, &target("opencl", 0), &passes)?;
+    let (host, device) = anyfn_codegen_c::parts(&source);
+    let device = device.expect("kernels");
+    assert!(device.kind == "opencl" && !device.kernels.is_empty() && host.contains("anyfn_memory"));
+    Ok(source.replace(DEVICE, "/* The content of device.c. */\n"))
 }
 
 /// Returns the error that occurs when source is generated for a null target from the functions in
@@ -361,7 +422,7 @@ fn a_target_of_another_kind_has_no_code() -> Result<()> {
     let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
     assert_eq!(
         error.message(),
-        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `null`"
+        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `null`"
     );
     Ok(())
 }

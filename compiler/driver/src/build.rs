@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Map, Module, PackedFunc, Ref, Result, bail, registry};
+use anyfn::{Array, Map, Module, PackedFunc, Ref, Result, bail, registry};
+use anyfn_codegen_c::DeviceCode;
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::target::Target;
 use anyfn_passes::Pipeline;
@@ -150,7 +151,7 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     let target = options.target.clone().map_or_else(|| target::of(&module), Ok)?;
     target.check()?;
     let dialect = anyfn_codegen_c::dialect_of(&target)?;
-    if dialect != anyfn_codegen_c::HOST_DIALECT {
+    if dialect != anyfn_codegen_c::HOST_DIALECT && target.device_kind().is_none() {
         bail!(
             "ValueError",
             "cannot build a module for dialect `{dialect}`: there is no compiler for it; use `source` to obtain its source"
@@ -162,18 +163,19 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
         Some(pipeline) => source_of(&module, Some(pipeline))?.into(),
         None => source_again(&module, cache.as_ref())?,
     };
+    let (text, device) = anyfn_codegen_c::parts(&text);
     let compiler = Arc::new(Compiler::of(&target)?);
     let what = names(&module);
     let progress = Progress { what: &what, callback: options.progress.as_ref() };
-    let make = |folder: &Path| make(&compiler, &text, folder, &progress);
+    let make = |folder: &Path| make(&compiler, text, folder, &progress);
     let find = || -> Result<PathBuf> {
-        if let Some(library) = cache.as_ref().and_then(|cache| cache.get(&compiler.identity, &text)) {
+        if let Some(library) = cache.as_ref().and_then(|cache| cache.get(&compiler.identity, text)) {
             return Ok(library);
         }
         let folder = cache::temporary()?;
         make(folder.path())?;
         let library = folder.path().join(cache::LIBRARY);
-        let kept = cache.as_ref().and_then(|cache| cache.keep(&compiler.identity, &text, &library));
+        let kept = cache.as_ref().and_then(|cache| cache.keep(&compiler.identity, text, &library));
         kept.map_or_else(|| copied(&library), Ok)
     };
     let found = find()?;
@@ -198,7 +200,27 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
         (Err(error), None) => return Err(error),
     };
     BUILT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(library, compiler);
+    if let Some(device) = device {
+        module.import_module(&kernels(&device)?)?;
+    }
     Ok(module)
+}
+
+/// Creates the module that contains the kernels of a device. The host code finds them among its imports.
+fn kernels(device: &DeviceCode<'_>) -> Result<Module> {
+    let name = format!("anyfn.{}_module", device.kind);
+    let Ok(create) = registry::get(&name) else {
+        bail!("RuntimeError", "this runtime has no modules of kind `{}`", device.kind)
+    };
+    let mut kernels: Vec<(anyfn::String, Array<anyfn::String>)> = Vec::new();
+    for (kernel, params) in &device.kernels {
+        kernels.push((
+            anyfn::String::from(*kernel),
+            params.iter().map(|param| anyfn::String::from(*param)).collect(),
+        ));
+    }
+    let kernels = Map::<anyfn::String, Array<anyfn::String>>::try_from_iter(kernels)?;
+    create.call((device.source, kernels, anyfn::Any::NONE))?.get::<Module>()
 }
 
 /// Name that occurs in the generated source of every library that looks up packed functions.
@@ -272,13 +294,26 @@ pub fn source_of_built(module: &Module) -> Result<Option<String>> {
 /// (`f.c`), an object file (`f.o`), or a library (`f.so`).
 ///
 /// # Errors
-/// Returns `ValueError` for another extension, or for a module that was not built in this process. Returns the error of
+/// Returns `ValueError` for another extension, for a module that was not built in this process, and for a module with kernels
+/// of a device. Returns the error of
 /// the C compiler, or `OSError` if the file cannot be written.
 pub fn export(module: &Module, path: &Path) -> Result<()> {
     let file = module.file()?.map(|file| PathBuf::from(&*file));
     let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let found = file.and_then(|file| Some((built.as_ref()?.get(&file)?.clone(), file)));
     drop(built);
+    // The files of a build contain the host code alone.
+    for import in module.imports()?.iter() {
+        let kind = import.kind()?;
+        if found.is_some() && Target::DEVICES.iter().any(|device| device.kind == &*kind) {
+            bail!(
+                "ValueError",
+                "cannot write {}: the module imports kernels of kind `{kind}`, which only a bundle contains; export the module \
+                 as a library (Python: `module.export(\"f.so\")`, Rust: `anyfn_host::bundle`)",
+                path.display()
+            );
+        }
+    }
     match found {
         Some((compiler, library)) => write(&compiler, &library, path),
         None if &*module.kind()? == "foreign" => module.write_to_file(&path.to_string_lossy(), ""),

@@ -38,7 +38,7 @@ fn scheduling(name: &str, schedule: Schedule) -> Ref<Pass> {
 /// Returns the names of all passes of the compiler.
 #[must_use]
 pub(crate) fn pass_names() -> Vec<&'static str> {
-    SCHEDULING.iter().map(|(name, _)| *name).chain(native::PASSES.iter().map(|(name, _)| *name)).collect()
+    SCHEDULING.iter().map(|(name, _)| *name).chain(native::names()).collect()
 }
 
 /// Creates the default pipeline: the scheduling passes, followed by the passes that lower functions to the

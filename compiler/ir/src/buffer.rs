@@ -26,14 +26,14 @@ pub struct Buffer {
     #[field(structural = "ignore")]
     pub name: String,
     /// Memory scope: `global` for memory of the device, `shared` for memory that the threads of a block share, `local` for
-    /// memory that only one task or thread accesses.
+    /// memory that only one task or thread accesses, `device` in host code for memory that only kernels access.
     pub scope: String,
     /// Minimum alignment of the buffer's first element, in bytes.
     pub alignment: i32,
 }
 
 /// Memory scopes that a buffer can have.
-pub const SCOPES: &[&str] = &["global", "shared", "local"];
+pub const SCOPES: &[&str] = &["global", "shared", "local", "device"];
 
 /// Region of a buffer: a range in each dimension.
 #[derive(Object)]

@@ -13,6 +13,12 @@ pub const ENTRY: &str = "entry";
 /// checks the arguments.
 pub const PACKED_ENTRY: &str = "packed";
 
+/// Key of the function attribute of host code whose tensors are on a device. The value is the name of the device kind.
+pub const DEVICE: &str = "device";
+/// Key of the function attribute of a kernel. The value lists the thread axes whose extents follow the parameters in a
+/// launch, such as `blockIdx.x`.
+pub const LAUNCH: &str = "launch";
+
 /// Primitive function: a function of buffers and numbers in the tensor IR.
 #[derive(Object)]
 #[object(key = "tir.PrimFunc", structural = "tree", final)]

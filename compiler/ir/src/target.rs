@@ -1,20 +1,22 @@
-//! Targets: the processor for which code is generated, and the C compiler.
+//! Targets: the processor or device for which code is generated, and the C compiler.
 //!
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
 
+use anyfn::abi::kDLOpenCL;
 use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
 
-/// Target: the processor for which code is generated, and the C compiler that compiles the code.
+/// Target: the processor for which code is generated, and the C compiler that compiles the code. For a device, the kernels
+/// are generated in the language of the device, and the processor runs the host code, which launches them.
 ///
 /// The compiler driver constructs targets from the processors and compilers that it detects.
 /// [`Target::check`] checks the fields of other targets.
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, or, in tests of the compiler, `null`.
+    /// Target kind: `c`, `opencl`, or, in tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
@@ -33,15 +35,42 @@ pub struct Target {
     pub cc: String,
     /// Further arguments of the C compiler.
     pub options: Array<String>,
+    /// Maximum number of threads of a block on the device, which OpenCL calls the work items of a work group. 0 for a
+    /// target that is not a device.
+    #[field(default)]
+    pub max_threads: i64,
+    /// Size in bytes of the memory that the threads of a block share, which OpenCL calls local memory. 0 for a target that
+    /// is not a device.
+    #[field(default)]
+    pub local_memory: i64,
+}
+
+/// Limits of a kind of device that a target has unless others are given. Every device of that kind should meet them.
+pub struct DeviceKind {
+    /// Target kind, which is also the name of the device kind.
+    pub kind: &'static str,
+    /// Device type of the tensors that kernels access.
+    pub device_type: i32,
+    /// Default of [`Target::max_threads`].
+    pub max_threads: i64,
+    /// Default of [`Target::local_memory`].
+    pub local_memory: i64,
 }
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c"];
+    pub const KINDS: &[&str] = &["c", "opencl"];
+
+    /// Target kinds that are devices. A module for a device consists of host code and kernels.
+    pub const DEVICES: &[DeviceKind] =
+        &[DeviceKind { kind: "opencl", device_type: kDLOpenCL, max_threads: 256, local_memory: 16384 }];
 
     /// Target kinds for tests of the compiler. `null` is an imaginary device, for which source is generated, but no compiler
     /// exists. Messages do not list these kinds.
     pub const FOR_TESTS: &[&str] = &["null"];
+
+    /// Largest value of [`Target::max_threads`] and [`Target::local_memory`].
+    const MOST_OF_DEVICE: i64 = 1 << 30;
 
     /// Maximum number of cores of a target.
     const MOST_CORES: i64 = 1 << 16;
@@ -74,12 +103,54 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         Target::check_kind(&self.kind)?;
         Target::check_cores(self.num_cores)?;
+        if self.device_kind().is_some() {
+            Target::check_limit("max_threads", self.max_threads)?;
+            Target::check_limit("local_memory", self.local_memory)?;
+        }
         // SVE vectors may have any multiple of 16 bytes up to 256.
         if !(0..=256).contains(&self.vector_bytes) || self.vector_bytes % 16 != 0 {
             bail!(
                 "ValueError",
                 "`vector_bytes` of a target must be a multiple of 16 up to 256, not {}",
                 self.vector_bytes
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the description of the device kind, or `None` if the target is not a device.
+    #[must_use]
+    pub fn device_kind(&self) -> Option<&'static DeviceKind> {
+        Target::DEVICES.iter().find(|device| device.kind == &*self.kind)
+    }
+
+    /// Returns the target for the host code of a device: the processor that launches the kernels.
+    #[must_use]
+    pub fn host_part(&self) -> Target {
+        Target {
+            kind: "c".into(),
+            arch: self.arch.clone(),
+            mcpu: self.mcpu.clone(),
+            features: self.features.clone(),
+            vector_bytes: self.vector_bytes,
+            num_cores: self.num_cores,
+            cc: self.cc.clone(),
+            options: self.options.clone(),
+            max_threads: 0,
+            local_memory: 0,
+        }
+    }
+
+    /// Checks that a limit of a device is in range. `name` is the name of its field.
+    ///
+    /// # Errors
+    /// Returns `ValueError` unless the limit is from 1 to 2^30.
+    pub fn check_limit(name: &str, limit: i64) -> Result<()> {
+        if !(1..=Target::MOST_OF_DEVICE).contains(&limit) {
+            bail!(
+                "ValueError",
+                "`{name}` of a device must be from 1 to {}, not {limit}",
+                Target::MOST_OF_DEVICE
             );
         }
         Ok(())
@@ -148,6 +219,8 @@ mod tests {
             num_cores,
             cc: "cc".into(),
             options: Array::new(),
+            max_threads: 0,
+            local_memory: 0,
         }
     }
 
@@ -162,6 +235,7 @@ mod tests {
             (target("c", 272, 1), "must be a multiple of 16 up to 256, not 272"),
             (target("c", 16, 0), "at least one core"),
             (target("c", 16, 1 << 17), "at most 65536 cores"),
+            (target("opencl", 16, 1), "`max_threads` of a device must be from 1 to 1073741824, not 0"),
         ] {
             let error = bad.check().unwrap_err();
             assert!(error.kind() == "ValueError" && error.message().contains(text), "{}", error.message());

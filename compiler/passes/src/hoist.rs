@@ -52,12 +52,33 @@ impl Mutator for Hoist {
 /// Moves the costly invariant values of a loop to variables that are defined before the loop.
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
-    // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
-    if node.kind.is_concurrent() || as_int(&node.extent).is_none_or(|extent| extent < 2) {
+    // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values. Around
+    // loops over threads, no memory may be read, since all threads would read it.
+    if node.kind.is_concurrent()
+        || has_bound(&node.body)
+        || as_int(&node.extent).is_none_or(|extent| extent < 2)
+    {
         return Ok(stmt);
     }
     let new = values(node)?;
     Ok(new.unwrap_or(stmt))
+}
+
+/// Returns true if a statement contains a loop that is bound to a thread axis.
+pub(crate) fn has_bound(stmt: &Stmt) -> bool {
+    struct Find(bool);
+    impl Visitor for Find {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            self.0 |= matches!(StmtKind::of(stmt), StmtKind::For(node) if node.kind.is_bound());
+            if !self.0 {
+                self.below_stmt(stmt);
+            }
+        }
+    }
+    let mut find = Find(false);
+    find.stmt(stmt);
+    find.0
 }
 
 /// Moves integer quotients and remainders to variables at the beginning of the body of a parallel

@@ -1,7 +1,8 @@
 //! Built-in passes, and the pipeline of passes that lowers functions.
 
 use anyfn::{ObjectRef, Ref, Result, register};
-use anyfn_ir::func::PrimFunc;
+use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::target::Target;
 
 use crate::{Pass, Pipeline};
 
@@ -63,6 +64,8 @@ passes! {
     lower_packed_calls "tir.transform.lower_packed_calls",
     /// Replaces each parallel loop by the launch of tasks that share its iterations.
     lower_parallel "tir.transform.lower_parallel",
+    /// Divides local buffers that are allocated outside of the loops over threads among the threads of a block.
+    private_buffers "tir.transform.private_buffers",
     /// Requests an entry point for the function. Other languages call the entry point, which takes packed
     /// arguments and checks them.
     make_packed_api "tir.transform.make_packed_api",
@@ -84,17 +87,56 @@ const DEFAULT: &[(&str, PassFn)] = named![
     simplify,
     lower_packed_calls,
     lower_parallel,
+    private_buffers,
     make_packed_api,
 ];
 
+/// Names of passes of the default pipeline that do not apply to functions for a device, whose threads take the place of
+/// vectors. A vectorized loop becomes a serial loop.
+const NOT_FOR_DEVICES: &[&str] = &["vector_loops", "vectorize"];
+
+/// Name of the pass that transforms whole modules.
+const SPLIT: &str = "split_host_device";
+
 fn pass(name: &str, run: PassFn) -> Ref<Pass> {
-    Pass::on_funcs(name, move |func, _| run(func))
+    let is_for_devices = !NOT_FOR_DEVICES.contains(&name);
+    Pass::on_funcs(
+        name,
+        move |func, module| {
+            if is_for_devices || !is_for_device(module)? { run(func) } else { Ok(func.clone()) }
+        },
+    )
+}
+
+/// Returns true if the target of a module is a device.
+fn is_for_device(module: &IRModule) -> Result<bool> {
+    Ok(Target::of(module)?.is_some_and(|target| target.device_kind().is_some()))
+}
+
+/// Returns the pass that splits functions for a device into host code and kernels.
+fn split() -> Ref<Pass> {
+    Pass::on_modules(SPLIT, crate::split_host_device)
+}
+
+/// Splits the functions of a module whose target is a device into host code and kernels.
+#[register("tir.transform.split_host_device", blocking)]
+fn split_alone(module: ObjectRef) -> Result<ObjectRef> {
+    split().run(module)
 }
 
 /// Returns a built-in pass by name, or `None` if no built-in pass has that name.
 #[must_use]
 pub fn find(name: &str) -> Option<Ref<Pass>> {
+    if name == SPLIT {
+        return Some(split());
+    }
     PASSES.iter().find(|(known, _)| *known == name).map(|(name, run)| pass(name, *run))
+}
+
+/// Returns the names of all built-in passes.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    PASSES.iter().map(|(name, _)| *name).chain([SPLIT]).collect()
 }
 
 /// Creates a pipeline of passes.
@@ -107,5 +149,5 @@ fn pipeline(passes: Vec<Ref<Pass>>, #[default("pipeline")] name: &str) -> Ref<Pi
 /// contain the scheduling passes, which depend on the target.
 #[must_use]
 pub fn default_pipeline() -> Ref<Pipeline> {
-    Pipeline::new("default", DEFAULT.iter().map(|(name, run)| pass(name, *run)))
+    Pipeline::new("default", DEFAULT.iter().map(|(name, run)| pass(name, *run)).chain([split()]))
 }

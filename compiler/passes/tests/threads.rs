@@ -6,7 +6,7 @@ use anyfn_reflect as _;
 use anyfn::Result;
 use anyfn_ir::printer;
 use anyfn_parser::{parse_func, parse_module};
-use anyfn_passes::{compact_buffers, default_pipeline, place_allocations, simplify, verify};
+use anyfn_passes::{compact_buffers, default_pipeline, place_allocations, private_buffers, simplify, verify};
 
 /// Source of a function that reverses each row in shared memory.
 const REVERSE: &str = r#"
@@ -130,5 +130,42 @@ fn functions_that_differ_in_an_axis_are_different() -> Result<()> {
     let same = parse_func(REVERSE)?;
     assert!(equal.call((func.clone(), same, false, false))?.get::<bool>()?);
     assert!(!equal.call((func, other, false, false))?.get::<bool>()?);
+    Ok(())
+}
+
+#[test]
+fn threads_have_parts_of_local_buffers() -> Result<()> {
+    let text = r#"
+def f(A: Buffer((64, 64), "float32")):
+    T = alloc((8, 64), "float32", scope="local")
+    for i in bind("threadIdx.y", 4):
+        for j in bind("threadIdx.x", 16):
+            for k, l in grid(2, 4):
+                T[i * 2 + k, j * 4 + l] = A[i, j]
+    for j in bind("threadIdx.x", 16):
+        for i in bind("threadIdx.y", 4):
+            A[i, j] = T[i * 2 + 1, j * 4]
+"#;
+    let divided = private_buffers(&parse_func(text)?)?;
+    verify(&divided)?;
+    let shown = printer::text(divided.as_object());
+    for line in [
+        "T = alloc((16, 4, 2, 4), \"float32\", scope=\"local\")",
+        "T[j, i, k, l] = A[i, j]",
+        "= T[j_1, i_1, 1, 0]",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    // Threads that access elements of others share the buffer.
+    for (old, new) in [
+        ("= T[i * 2 + 1, j * 4]", "= T[i * 2 + 1, 63 - j * 4]"),
+        ("= T[i * 2 + 1, j * 4]", "= T[i * 2 + 2, j * 4]"),
+        ("= T[i * 2 + 1, j * 4]", "= T[3, j * 4]"),
+        ("T[i * 2 + k, j * 4 + l] =", "T[k, j * 4 + l] ="),
+        ("scope=\"local\"", "scope=\"shared\""),
+    ] {
+        let func = parse_func(&text.replace(old, new))?;
+        assert!(private_buffers(&func)?.ptr_eq(&func), "{new}");
+    }
     Ok(())
 }

@@ -82,7 +82,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-parser", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith"]),
     ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith", "anyfn-passes"]),
-    ("anyfn-autosched", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-schedule"]),
+    // Lowers a schedule for a device, to find out where the memory that threads share is placed.
+    ("anyfn-autosched", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-passes", "anyfn-schedule"]),
     ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     (
         "anyfn-compiler",

@@ -51,6 +51,9 @@ pub(crate) trait Dialect: Sized {
     /// Prefixes of further reserved names. `anyfn_` is always reserved.
     const RESERVED_PREFIXES: &'static [&'static str];
 
+    /// True if functions can raise errors, so that a divisor in an index is checked. Otherwise a quotient by 0 is 0.
+    const RAISES: bool = true;
+
     // Modules and functions.
 
     /// Returns the source that precedes the functions of a module.

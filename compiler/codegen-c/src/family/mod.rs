@@ -1,5 +1,6 @@
 //! Code generation shared by the languages of the C family, and the interface to their dialects.
 
+mod barriers;
 mod body;
 pub(crate) mod c;
 mod dialect;
@@ -10,11 +11,12 @@ mod names;
 mod text;
 mod types;
 
+pub(crate) use barriers::{Barriers, thread_axes};
 pub(crate) use body::{Body, known_size, uses};
 pub(crate) use dialect::{Dialect, Operation};
 pub(crate) use expr::is_shift_of;
 pub(crate) use interface::{Interface, Param, address};
-pub(crate) use module::module;
+pub(crate) use module::{SEPARATOR, device_module, module};
 pub(crate) use names::Names;
 pub(crate) use text::{Literal, Message, Part, Symbol};
 pub(crate) use types::{check_types, check_wide, int_of, type_name, uint_of};

@@ -103,6 +103,15 @@ impl Message {
         self.parts.push(Part::Integer { code, dtype });
     }
 
+    /// Returns the first string of the message.
+    pub(crate) fn first_text(&self) -> &str {
+        let texts = self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Integer { .. } => None,
+        });
+        texts.into_iter().next().unwrap_or_default()
+    }
+
     /// Returns the parts of the message in order.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts

@@ -12,8 +12,10 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::For;
+use anyfn_ir::target::DeviceKind;
 
 use crate::family::{Body, Interface, Literal, Names, Param, Symbol, address};
+use crate::host::device::{self, NUMBER};
 use crate::host::message::printf_text;
 use crate::host::options::CodegenOptions;
 use crate::host::{Host, c_type, reserved, signature};
@@ -46,7 +48,7 @@ pub(super) fn function(
     }
     let head = format!("static int32_t {symbol}_compute");
     let passed = computation(symbol, &head, func, interface, options, &mut names, out)?;
-    entry(symbol, interface, &passed, &mut names, out)?;
+    entry(symbol, interface, &passed, device::of(func)?, &mut names, out)?;
     signature::getter(symbol, func, interface, out);
     Ok(())
 }
@@ -62,10 +64,17 @@ fn computation(
     names: &mut Names,
     out: &mut String,
 ) -> Result<Vec<String>> {
-    let scope = interface.declare::<Host>(names)?;
+    let device = device::of(func)?;
+    let mut scope = interface.declare::<Host>(names)?;
+    if device.is_some() {
+        scope.insert(0, (format!("const int32_t {NUMBER}"), NUMBER.to_owned()));
+    }
     let (declared, passed): (Vec<String>, Vec<String>) = scope.iter().cloned().unzip();
     let declared = if declared.is_empty() { "void".to_owned() } else { declared.join(", ") };
-    let mut body = Body::new(symbol, names, 1, Host::new(options));
+    let mut body = Body::new(symbol, names, 1, Host::new(options, device));
+    if device.is_some() {
+        body.declare("anyfn_memory", device::SOURCE.to_owned());
+    }
     body.scope = scope;
     body.stmt(&func.body)?;
     for var in interface.numbers.iter().chain(&interface.extents).filter(|var| var.dtype.is_half()) {
@@ -86,11 +95,12 @@ fn computation(
 
 /// Generates the entry point, which checks the arguments and calls the function that contains the
 /// body. `passed` contains the names of the variables that the entry point passes to that function,
-/// in order.
+/// in order. `device` is the kind of device on which the tensors are.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
     passed: &[String],
+    device: Option<&'static DeviceKind>,
     names: &mut Names,
     out: &mut String,
 ) -> Result<()> {
@@ -99,7 +109,7 @@ fn entry(
         "ANYFN_EXPORT int32_t __tvm_ffi_{symbol}(void* self, const anyfn_value* args, int32_t num_args, anyfn_value* result) {{"
     );
     let params = &interface.params;
-    let mut entry = EntryPrinter { symbol, out, names, known: HashSet::new() };
+    let mut entry = EntryPrinter { symbol, out, device, names, known: HashSet::new() };
     entry.line("(void)self;");
     entry.line("if (ANYFN_UNLIKELY(anyfn_missing)) return anyfn_fail_missing();");
     let count = params.len();
@@ -118,8 +128,14 @@ fn entry(
     }
     let tensors: Vec<(usize, &Ref<Buffer>)> =
         params.iter().enumerate().filter_map(|(place, param)| Some((place, param.buffer()?))).collect();
+    if device.is_some() {
+        entry.line(&format!("int32_t {NUMBER} = -1;"));
+    }
     for (place, buffer) in &tensors {
         entry.tensor(*place, buffer);
+    }
+    if device.is_some() {
+        entry.line(&format!("if ({NUMBER} < 0) {NUMBER} = 0;"));
     }
     // Dimensions whose extent defines a variable. The other extents may depend on it.
     let mut found = HashSet::new();
@@ -137,6 +153,12 @@ fn entry(
             }
         }
         let (c_type, name) = (c_type(buffer.dtype)?, entry.names.buffer(buffer));
+        if device.is_some() {
+            entry.line(&format!(
+                "const anyfn_memory {name} = {{anyfn_t{place}->data, anyfn_t{place}->byte_offset}};"
+            ));
+            continue;
+        }
         let data = format!("(char*)anyfn_t{place}->data + anyfn_t{place}->byte_offset");
         entry.line(&format!("{c_type}* {name} = ({c_type}*)({data});"));
     }
@@ -154,6 +176,7 @@ fn entry(
 struct EntryPrinter<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
+    device: Option<&'static DeviceKind>,
     names: &'a mut Names,
     /// Addresses of the variables to which the code generated so far assigns a value.
     known: HashSet<usize>,
@@ -228,8 +251,12 @@ impl EntryPrinter<'_> {
     /// `place`.
     fn tensor(&mut self, place: usize, buffer: &Buffer) {
         let DType(dtype) = buffer.dtype;
+        let (function, more) = match self.device {
+            Some(device) => ("anyfn_get_device_tensor", format!(", {}, &{NUMBER}", device.device_type)),
+            None => ("anyfn_get_tensor", String::new()),
+        };
         self.line(&format!(
-            "const anyfn_tensor* anyfn_t{place} = anyfn_get_tensor({}, &args[{place}], {}, {}, {}, {});",
+            "const anyfn_tensor* anyfn_t{place} = {function}({}, &args[{place}], {}, {}, {}, {}{more});",
             self.where_text(place, buffer),
             buffer.shape.len(),
             dtype.code,
@@ -286,7 +313,7 @@ impl EntryPrinter<'_> {
     }
 
     fn size(&mut self, extent: &Expr) -> Result<String> {
-        Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
+        Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE, self.device)).size(extent)
     }
 
     /// Generates checks that an argument which the function writes shares no memory with any other argument.
@@ -307,8 +334,9 @@ impl EntryPrinter<'_> {
                         "{}: arguments {a} `{}` and {b} `{}` share memory, and one of them is written",
                         self.symbol, first.name, second.name
                     ));
+                    let function = if self.device.is_some() { "anyfn_memory_overlap" } else { "anyfn_overlap" };
                     self.line(&format!(
-                        "if (ANYFN_UNLIKELY(anyfn_overlap({x}, anyfn_size{a}, {y}, anyfn_size{b}))) return anyfn_fail(\"ValueError\", {text});"
+                        "if (ANYFN_UNLIKELY({function}({x}, anyfn_size{a}, {y}, anyfn_size{b}))) return anyfn_fail(\"ValueError\", {text});"
                     ));
                 }
             }

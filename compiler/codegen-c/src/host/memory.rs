@@ -12,14 +12,13 @@ impl Body<'_, Host> {
     /// Returns a statement that frees the memory allocated by the function and returns the value of
     /// `call`, which reports an error.
     pub(super) fn fail(&self, call: &str) -> String {
-        let free: String =
-            self.dialect.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
+        let free: String = self.dialect.allocated.iter().rev().map(|free| format!("{free} ")).collect();
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
     }
 
     /// Generates a variable that contains the size of a buffer in bytes, and a check that the size is not
     /// negative. A size that overflows becomes too large to be allocated. Returns an expression for the size.
-    fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
+    pub(super) fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
         let mut size = format!("(int64_t)sizeof({c_type})");
         for extent in buffer.shape.iter() {
             size = format!("anyfn_sized_times({size}, {})", self.size(&extent)?);
@@ -56,7 +55,7 @@ impl Body<'_, Host> {
                 let what = printf_text(&format!("cannot allocate buffer `{}`: out of memory", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));
                 self.line(&format!("if (!{name}) {fail}"));
-                self.dialect.allocated.push(name.clone());
+                self.dialect.allocated.push(format!("anyfn_free({name});"));
                 self.stmt(body)?;
                 self.dialect.allocated.pop();
                 self.line(&format!("anyfn_free({name});"));

@@ -1,5 +1,6 @@
 //! Dialect for the host: C11, with vectors if the compiler is GCC or Clang.
 
+mod device;
 mod entry;
 mod half;
 mod logic;
@@ -24,8 +25,9 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{DTypeExt, rounded};
+use anyfn_ir::printer;
 use anyfn_ir::stmt::{BufferStore, For, Launch, Stmt};
-use anyfn_ir::target::Target;
+use anyfn_ir::target::{DeviceKind, Target};
 
 use self::options::CodegenOptions;
 use self::registers::Registers;
@@ -60,7 +62,9 @@ fn names() -> String {
 /// Dialect of the host, with its state for one function.
 pub(crate) struct Host {
     options: CodegenOptions,
-    /// Names of the buffers that must be freed before an early return.
+    /// Kind of device on which the tensors of the function are, or `None` if they are in main memory.
+    device: Option<&'static DeviceKind>,
+    /// Statements that free buffers before an early return.
     allocated: Vec<String>,
     /// Source of the functions that contain the bodies of parallel loops. This source precedes the
     /// function that contains the loops.
@@ -75,9 +79,10 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    fn new(options: CodegenOptions) -> Host {
+    fn new(options: CodegenOptions, device: Option<&'static DeviceKind>) -> Host {
         Host {
             options,
+            device,
             allocated: Vec::new(),
             tasks: String::new(),
             task_count: 0,
@@ -148,6 +153,9 @@ impl Dialect for Host {
     }
 
     fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String> {
+        if device::is_there(buffer) {
+            return Ok(format!("const anyfn_memory {name}"));
+        }
         let constness = if is_written { "" } else { "const " };
         Ok(format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?))
     }
@@ -186,6 +194,15 @@ impl Dialect for Host {
         indices: &Array<Expr>,
         lane: &str,
     ) -> Result<Option<String>> {
+        if device::is_there(buffer) {
+            let indices: Vec<String> = indices.iter().map(|index| printer::brief(index.as_object())).collect();
+            bail!(
+                "ValueError",
+                "host code cannot access `{}[{}]`, which is in memory of a device",
+                buffer.name,
+                indices.join(", ")
+            );
+        }
         body.registers(buffer).is_some().then(|| body.register(buffer, indices, lane)).transpose()
     }
 
@@ -212,6 +229,9 @@ impl Dialect for Host {
                 "buffer `{}` is shared by the threads of a block, but C code for the host has no thread blocks",
                 buffer.name
             );
+        }
+        if device::is_there(buffer) {
+            return body.allocate_on_device(buffer, inner);
         }
         match registers::width(buffer, inner, body.dialect.options) {
             Some(width) => body.allocate_registers(buffer, width, inner),

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyfn::abi::{
-    kDLBool, kDLFloat, kDLInt, kDLUInt, kTVMFFIBool, kTVMFFIDLTensorPtr, kTVMFFIFloat, kTVMFFIInt,
-    kTVMFFIOpaquePtr, kTVMFFIRawStr,
+    TENSOR_VIEW_READ_ONLY, kDLBool, kDLFloat, kDLInt, kDLUInt, kTVMFFIBool, kTVMFFIDLTensorPtr, kTVMFFIFloat,
+    kTVMFFIInt, kTVMFFIOpaquePtr, kTVMFFIRawStr,
 };
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
@@ -14,6 +14,7 @@ use anyfn_ir::packed::{Arg, name_of};
 use anyfn_ir::{ExprKind, ops};
 
 use crate::family::{Body, Literal, Symbol};
+use crate::host::device::{self, NUMBER};
 use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
@@ -39,8 +40,15 @@ impl Body<'_, Host> {
         }
         for (place, arg) in args.iter().enumerate() {
             let (index, member, value) = self.argument(&name, place, arg)?;
+            // A frontend that copies a tensor on a device does not copy it back if the callee only reads it.
+            let flags = match arg {
+                Arg::Buffer { buffer, is_read_only: true, .. } if device::is_there(buffer) => {
+                    TENSOR_VIEW_READ_ONLY
+                }
+                _ => 0,
+            };
             self.line(&format!("anyfn_args[{place}].type_index = {index};"));
-            self.line(&format!("anyfn_args[{place}].small_len = 0;"));
+            self.line(&format!("anyfn_args[{place}].small_len = {flags};"));
             self.line(&format!("anyfn_args[{place}].value.{member} = {value};"));
         }
         self.line("anyfn_value anyfn_result;");
@@ -161,6 +169,22 @@ impl Body<'_, Host> {
         }
         let DType(dtype) = buffer.dtype;
         let name = self.names.buffer(buffer);
+        let bytes = dtype.bits.div_ceil(8);
+        let (data, device, byte_offset) = match self.dialect.device {
+            Some(device) if device::is_there(buffer) => {
+                let start = if offset.is_empty() {
+                    String::new()
+                } else {
+                    format!(" + (uint64_t)((0{offset}) * {bytes})")
+                };
+                (
+                    format!("{name}.data"),
+                    format!("{}, {NUMBER}", device.device_type),
+                    format!("{name}.offset{start}"),
+                )
+            }
+            _ => (format!("(void*)({name}{offset})"), "1, 0".to_owned(), "0".to_owned()),
+        };
         let (shape_name, strides_name) = match ndim {
             0 => ("0".to_owned(), "0".to_owned()),
             _ => {
@@ -170,7 +194,7 @@ impl Body<'_, Host> {
             }
         };
         self.line(&format!(
-            "anyfn_tensor anyfn_t{place} = {{(void*)({name}{offset}), 1, 0, {ndim}, {}, {}, 1, {shape_name}, {strides_name}, 0}};",
+            "anyfn_tensor anyfn_t{place} = {{{data}, {device}, {ndim}, {}, {}, 1, {shape_name}, {strides_name}, {byte_offset}}};",
             dtype.code, dtype.bits
         ));
         Ok(())

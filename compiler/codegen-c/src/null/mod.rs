@@ -25,8 +25,6 @@
 //! Calls of packed functions and of C functions are errors, as the defaults of [`Dialect`] are. The program that starts the
 //! kernel checks the arguments: [`Interface`] describes them.
 
-mod barriers;
-
 use std::fmt::Write as _;
 
 use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
@@ -38,12 +36,12 @@ use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{For, ForKind, SeqStmt, Stmt};
 use anyfn_ir::target::Target;
 use anyfn_ir::visit::Visitor;
-use anyfn_ir::{ExprKind, StmtKind, printer};
+use anyfn_ir::{ExprKind, printer};
 
 use crate::family::{
-    Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size, type_name, uses,
+    Barriers, Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size,
+    thread_axes, type_name, uses,
 };
-use crate::null::barriers::Barriers;
 
 /// Dialect of the null device, with its state for one function.
 #[derive(Default)]
@@ -66,23 +64,6 @@ pub(crate) struct Null {
     /// Number of parameters of the function. The parameters are the first elements of
     /// [`Body::scope`].
     num_params: usize,
-}
-
-/// Visitor that collects the thread axes to which loops are bound.
-struct Axes(Vec<ForKind>);
-
-impl Visitor for Axes {
-    fn expr(&mut self, _: &Expr) {}
-
-    fn stmt(&mut self, stmt: &Stmt) {
-        if let StmtKind::For(node) = StmtKind::of(stmt)
-            && node.kind.is_bound()
-            && !self.0.contains(&node.kind)
-        {
-            self.0.push(node.kind);
-        }
-        self.below_stmt(stmt);
-    }
 }
 
 /// Returns the name of the built-in function for the index of a thread in an axis, such as `thread_index_x`
@@ -182,10 +163,9 @@ impl Dialect for Null {
         let mut names = Names::new::<Null>(symbol);
         let scope = interface.declare::<Null>(&mut names)?;
         let params: Vec<String> = scope.iter().map(|(declared, _)| declared.clone()).collect();
-        let mut axes = Axes(Vec::new());
-        axes.stmt(&func.body);
-        let barriers = Barriers::of(&func.body)?;
-        let dialect = Null { axes: axes.0, barriers, num_params: scope.len(), ..Null::default() };
+        let barriers = Barriers::inside(&func.body)?;
+        let dialect =
+            Null { axes: thread_axes(&func.body), barriers, num_params: scope.len(), ..Null::default() };
         let mut body = Body::new(symbol, &mut names, 1, dialect);
         body.scope = scope;
         body.stmt(&func.body)?;

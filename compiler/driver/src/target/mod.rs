@@ -24,6 +24,12 @@ pub struct TargetOptions {
     /// Size of the vector registers in bytes: 16, 32 or 64, or 0 for no vectors. See
     /// [`Target::vector_bytes`]. The default depends on the processor.
     pub vector_bytes: Option<i64>,
+    /// Maximum number of threads of a block on a device: see [`Target::max_threads`]. The default depends on the device
+    /// kind.
+    pub max_threads: Option<i64>,
+    /// Size in bytes of the memory that the threads of a block share on a device: see [`Target::local_memory`]. The default
+    /// depends on the device kind.
+    pub local_memory: Option<i64>,
 }
 
 /// Returns the target for this machine and its C compiler.
@@ -35,8 +41,8 @@ pub fn host() -> Result<Ref<Target>> {
 }
 
 /// Creates a target of the given kind, which may be followed by options, as in
-/// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores` and `-vector-bytes` set the
-/// fields of [`TargetOptions`]. All other options are passed to the C compiler.
+/// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores`, `-vector-bytes`, `-max-threads` and
+/// `-local-memory` set the fields of [`TargetOptions`]. All other options are passed to the C compiler.
 ///
 /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
 /// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
@@ -70,6 +76,7 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
             "option `vector_bytes` of a target: expected 16, 32 or 64, or 0 for no vectors, got {vector_bytes}"
         );
     }
+    let (max_threads, local_memory) = limits(kind, options.max_threads, options.local_memory)?;
     Ok(Target {
         kind: kind.into(),
         arch: cpu.arch.as_str().into(),
@@ -79,7 +86,24 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         num_cores,
         cc: cc.as_str().into(),
         options: options.options.iter().map(|option| String::from(option.as_str())).collect(),
+        max_threads,
+        local_memory,
     })
+}
+
+/// Returns the limits of a device: the maximum number of threads of a block and the bytes of memory that they share. Both
+/// are 0 for a target that is not a device.
+fn limits(kind: &str, max_threads: Option<i64>, local_memory: Option<i64>) -> Result<(i64, i64)> {
+    let device = Target::DEVICES.iter().find(|device| device.kind == kind);
+    let limit = |name: &str, given: Option<i64>, default: Option<i64>| match (given, default) {
+        (Some(_), None) => bail!("ValueError", "a target of kind `{kind}` has no option `{name}`"),
+        (Some(given), Some(_)) => Target::check_limit(name, given).map(|()| given),
+        (None, default) => Ok(default.unwrap_or(0)),
+    };
+    Ok((
+        limit("max_threads", max_threads, device.map(|device| device.max_threads))?,
+        limit("local_memory", local_memory, device.map(|device| device.local_memory))?,
+    ))
 }
 
 /// Parses a target kind that may be followed by options. Returns the kind, and `options` with the parsed options added.
@@ -110,6 +134,12 @@ fn with_options_of(text: &str, mut options: TargetOptions) -> Result<(std::strin
             }
             ("vector-bytes" | "vector_bytes", Some(value)) => {
                 once("vector_bytes", &mut options.vector_bytes, number("vector_bytes", value)?)?;
+            }
+            ("max-threads" | "max_threads", Some(value)) => {
+                once("max_threads", &mut options.max_threads, number("max_threads", value)?)?;
+            }
+            ("local-memory" | "local_memory", Some(value)) => {
+                once("local_memory", &mut options.local_memory, number("local_memory", value)?)?;
             }
             ("mattr", _) => bail!(
                 "ValueError",
@@ -158,6 +188,8 @@ fn without_compiler(kind: &str, options: &TargetOptions) -> Result<Target> {
         ("options", !options.options.is_empty()),
         ("num_cores", options.num_cores.is_some()),
         ("vector_bytes", options.vector_bytes.is_some()),
+        ("max_threads", options.max_threads.is_some()),
+        ("local_memory", options.local_memory.is_some()),
     ];
     if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
         bail!("ValueError", "a target of kind `{kind}` has no option `{name}`");
@@ -171,6 +203,8 @@ fn without_compiler(kind: &str, options: &TargetOptions) -> Result<Target> {
         num_cores: 1,
         cc: "".into(),
         options: Array::new(),
+        max_threads: 0,
+        local_memory: 0,
     })
 }
 
@@ -194,10 +228,12 @@ impl TargetOptions {
     /// command `cc` that compiles the code. An omitted `cc` is the value of the environment
     /// variable `CC`, or else `cc`. Other omitted properties are detected on this machine, or
     /// reported by the C compiler. The options may follow the kind in one string, such as
-    /// `c -mcpu=x86-64-v3 -O2`.
+    /// `c -mcpu=x86-64-v3 -O2`. For a device such as `opencl`, the processor runs the host code;
+    /// `max_threads` and `local_memory` are limits of the device.
     #[init]
     #[blocking]
     #[name = "new"]
+    #[expect(clippy::too_many_arguments, reason = "each is an option that callers name")]
     fn construct(
         #[default("c")] kind: String,
         #[default(None)] mcpu: Option<String>,
@@ -205,11 +241,13 @@ impl TargetOptions {
         #[default(None)] options: Option<Vec<String>>,
         #[default(None)] num_cores: Option<i64>,
         #[default(None)] vector_bytes: Option<i64>,
+        #[default(None)] max_threads: Option<i64>,
+        #[default(None)] local_memory: Option<i64>,
     ) -> Result<Target> {
         let text = |text: String| text.to_string();
         let options = options.unwrap_or_default().into_iter().map(text).collect();
         let (mcpu, cc) = (mcpu.map(text), cc.map(text));
-        make(&kind, TargetOptions { mcpu, cc, options, num_cores, vector_bytes })
+        make(&kind, TargetOptions { mcpu, cc, options, num_cores, vector_bytes, max_threads, local_memory })
     }
 }
 
@@ -254,10 +292,12 @@ fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
             "options" => options.options = option(&name, &value)?,
             "num_cores" => options.num_cores = option(&name, &value)?,
             "vector_bytes" => options.vector_bytes = option(&name, &value)?,
+            "max_threads" => options.max_threads = option(&name, &value)?,
+            "local_memory" => options.local_memory = option(&name, &value)?,
             other => bail!(
                 "ValueError",
                 "a target has no option `{other}`; known options are `kind`, `mcpu`, `cc`, `options`, \
-                 `num_cores`, `vector_bytes`"
+                 `num_cores`, `vector_bytes`, `max_threads`, `local_memory`"
             ),
         }
     }

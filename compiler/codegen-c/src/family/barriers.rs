@@ -5,20 +5,21 @@ use std::ptr;
 
 use anyfn::{Result, bail};
 use anyfn_ir::expr::Expr;
-use anyfn_ir::stmt::{For, SeqStmt, Stmt};
+use anyfn_ir::kind::as_int;
+use anyfn_ir::stmt::{For, ForKind, SeqStmt, Stmt};
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, printer};
 
 use crate::family::address;
 
-/// Barriers that are needed inside the outermost loops over the threads of a block.
+/// Barriers that are needed between the loops over the threads of a block.
 ///
-/// If a loop over threads contains several others in sequence, or one that a serial loop repeats, a thread may read what
+/// If several loops over threads follow each other, or a serial loop repeats one, a thread may read what
 /// another thread has written in an earlier loop or iteration. Therefore, a barrier precedes each statement of a sequence that
 /// contains a loop over threads, if an earlier statement of the sequence contains one, and a barrier ends each iteration of a
 /// serial loop around a loop over threads.
 #[derive(Default)]
-pub(super) struct Barriers {
+pub(crate) struct Barriers {
     /// Statements that follow a barrier. Each is identified by the address of the sequence that contains it,
     /// and by its index in that sequence.
     before: HashSet<(usize, usize)>,
@@ -27,33 +28,49 @@ pub(super) struct Barriers {
 }
 
 impl Barriers {
-    /// Finds the barriers of a function.
+    /// Finds the barriers inside of the outermost loops over threads. A language in which each of these loops is followed by
+    /// a barrier needs no others.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Barriers::of_kernel`].
+    pub(crate) fn inside(body: &Stmt) -> Result<Barriers> {
+        Barriers::find(body, 0, &[])
+    }
+
+    /// Finds all barriers of a kernel. `extents` contains the number of threads along each thread axis. A loop with fewer
+    /// iterations than its axis has threads is executed by some of the threads.
     ///
     /// # Errors
     /// Returns `ValueError` if only some of the threads of a block would reach a barrier, because a condition or a loop
     /// around it depends on the index of a thread.
-    pub(super) fn of(body: &Stmt) -> Result<Barriers> {
-        let mut search =
-            Search { found: Barriers::default(), num_open: 0, varying: HashSet::new(), divergent: Vec::new() };
+    pub(crate) fn of_kernel(body: &Stmt, extents: &[(ForKind, i64)]) -> Result<Barriers> {
+        Barriers::find(body, 1, extents)
+    }
+
+    fn find(body: &Stmt, num_open: usize, extents: &[(ForKind, i64)]) -> Result<Barriers> {
+        let (found, varying, divergent) = (Barriers::default(), HashSet::new(), Vec::new());
+        let mut search = Search { found, num_open, extents, varying, divergent };
         search.stmt(body)?;
         Ok(search.found)
     }
 
     /// Returns true if a barrier precedes the statement at `index` in the sequence `seq`.
-    pub(super) fn is_before(&self, seq: &SeqStmt, index: usize) -> bool {
+    pub(crate) fn is_before(&self, seq: &SeqStmt, index: usize) -> bool {
         self.before.contains(&(ptr::from_ref(seq).addr(), index))
     }
 
     /// Returns true if a barrier ends each iteration of a loop.
-    pub(super) fn is_at_end_of(&self, node: &For) -> bool {
+    pub(crate) fn is_at_end_of(&self, node: &For) -> bool {
         self.ends.contains(&ptr::from_ref(node).addr())
     }
 }
 
-struct Search {
+struct Search<'a> {
     found: Barriers,
-    /// Number of enclosing loops over threads.
+    /// Number of enclosing loops over threads. One more if barriers are also needed outside of them.
     num_open: usize,
+    /// Number of threads along each thread axis, if loops may have fewer iterations.
+    extents: &'a [(ForKind, i64)],
     /// Addresses of the variables whose values differ between the threads of a block.
     varying: HashSet<usize>,
     /// Enclosing conditions and serial loops whose execution depends on the index of a thread. Each is
@@ -61,7 +78,7 @@ struct Search {
     divergent: Vec<(String, Expr)>,
 }
 
-impl Search {
+impl Search<'_> {
     /// Finds the barriers that are needed in a statement. Returns true if the statement contains a
     /// loop over threads.
     fn stmt(&mut self, stmt: &Stmt) -> Result<bool> {
@@ -80,8 +97,12 @@ impl Search {
             }
             StmtKind::For(node) if node.kind.is_over_threads() => {
                 self.varying.insert(address(&node.loop_var));
+                let threads =
+                    self.extents.iter().find(|(axis, _)| *axis == node.kind).map(|(_, extent)| *extent);
+                let is_partial = threads.is_some() && threads != as_int(&node.extent);
+                let what = || (format!("loop `{}`", node.loop_var.name), node.loop_var.clone().into_parent());
                 self.num_open += 1;
-                let result = self.stmt(&node.body);
+                let result = self.within(is_partial.then(what), |this| this.stmt(&node.body));
                 self.num_open -= 1;
                 result.map(|_| true)
             }
@@ -126,7 +147,7 @@ impl Search {
     fn within(
         &mut self,
         what: Option<(String, Expr)>,
-        inner: impl FnOnce(&mut Search) -> Result<bool>,
+        inner: impl FnOnce(&mut Self) -> Result<bool>,
     ) -> Result<bool> {
         let outer = self.divergent.len();
         self.divergent.extend(what);
@@ -167,4 +188,24 @@ impl Search {
         uses.expr(expr);
         uses.found
     }
+}
+
+/// Returns the thread axes to which loops in a statement are bound, in the order of their first loops.
+pub(crate) fn thread_axes(stmt: &Stmt) -> Vec<ForKind> {
+    struct Axes(Vec<ForKind>);
+    impl Visitor for Axes {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            if let StmtKind::For(node) = StmtKind::of(stmt)
+                && node.kind.is_bound()
+                && !self.0.contains(&node.kind)
+            {
+                self.0.push(node.kind);
+            }
+            self.below_stmt(stmt);
+        }
+    }
+    let mut axes = Axes(Vec::new());
+    axes.stmt(stmt);
+    axes.0
 }

@@ -1,0 +1,155 @@
+"""Random programs with random schedules for an OpenCL device, whose kernels must give the results of the interpreter.
+
+The programs are those of ``compiler_fuzz.py``. A schedule consists of random steps, some of which bind loops to thread axes and
+put buffers into shared memory, or is the default schedule. What a device cannot do is refused when the program is built; the
+reasons are known, and any other error is a failure.
+
+``python device_fuzz.py --seconds 3600`` runs for an hour from a seed that it chooses and prints; ``--first N`` sets the first
+seed, and ``--seed N`` runs one seed.
+"""
+
+import argparse
+import random
+import re
+import sys
+import time
+import traceback
+
+import compiler_fuzz
+import numpy as np
+
+import anyfn
+from anyfn import tir
+
+AXES = ["blockIdx.x", "blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.x", "threadIdx.y"]
+
+# Reasons for which a schedule is refused when it is built for a device.
+REFUSED = re.compile(
+    "must be a constant of at least 1|is not known before the kernel starts|loops of different extents are bound|"
+    "cannot place a barrier|accessed outside of a loop that is bound|allocated between loops over threads|"
+    "allocated outside of the loops over blocks|its size must be constant|more than the limit|around kernels reads memory|"
+    "shared by the threads of a block, but"
+)
+
+
+def schedule_of(program, seed):
+    """Returns a random schedule for a device. Steps that the schedule rejects have no effect."""
+    choose = random.Random(f"device {seed}")
+    if choose.random() < 0.25:
+        return None
+    schedule = tir.Schedule(program.func)
+    for number in range(choose.choice([0, 2, 4, 8])):
+        program.step(schedule, random.Random(f"step {seed} {number}"))
+    for number in range(choose.choice([1, 3, 6])):
+        step(schedule, random.Random(f"device step {seed} {number}"))
+    if choose.random() < 0.3:
+        schedule.finish("opencl")
+    return schedule
+
+
+def step(schedule, choose):
+    """Applies a random step for devices."""
+    blocks = [name for name in schedule.get_blocks() if name != "root"]
+    if not blocks:
+        return
+    block = choose.choice(blocks)
+    try:
+        loops = schedule.get_loops(block)
+        kind = choose.choice(["bind", "bind", "grid", "grid", "shared", "copy"])
+        if kind == "shared":
+            schedule.set_scope(block, 0, "shared")
+        elif kind == "copy":
+            schedule.cache_read(block, 0, "shared")
+        elif kind == "bind" and loops:
+            schedule.bind(choose.choice(loops), choose.choice(AXES))
+        elif kind == "grid" and loops:
+            outer, inner = schedule.split(loops[0], [None, choose.choice([1, 2, 4, 8, 16])])
+            schedule.bind(outer, "blockIdx.x")
+            schedule.bind(inner, choose.choice(["threadIdx.x", "threadIdx.y"]))
+    except ValueError:
+        pass
+
+
+class Case:
+    def __init__(self, seed):
+        self.seed = seed
+        self.program = compiler_fuzz.Program(seed)
+        self.program.arrays_now = self.program.arrays()
+        self.schedule = schedule_of(self.program, seed)
+        self.func = self.program.func if self.schedule is None else self.schedule.func()
+        self.expected = compiler_fuzz.run(lambda *args: tir.interpret(self.program.func, *args), self.program)
+
+    def check(self, function):
+        def call(*args):
+            tensors = [anyfn.tensor(arg, device="opencl:0") if isinstance(arg, np.ndarray) else arg for arg in args]
+            function(*tensors)
+            for arg, tensor in zip(args, tensors):
+                if isinstance(arg, np.ndarray):
+                    arg[...] = tensor.to("cpu").numpy()
+
+        compiler_fuzz.compare("kernels", self.expected, compiler_fuzz.run(call, self.program), self.program)
+
+    def report(self):
+        steps = "default schedule" if self.schedule is None else str(self.schedule.trace())
+        return f"seed {self.seed}\n{self.program.func}\n--- steps\n{steps}\n--- scheduled\n{self.func}"
+
+
+def batch(seeds):
+    """Returns the number of programs that were run, the number that were refused, and descriptions of the failures.
+
+    One call of the C compiler compiles the host code of all of them.
+    """
+    ready, refused, wrong = [], 0, []
+    for seed in seeds:
+        case = None
+        try:
+            case = Case(seed)
+            if "call_packed(" in str(case.func) or "call_extern(" in str(case.func):
+                refused += 1
+                continue
+            anyfn.source(case.func, "opencl")
+            ready.append(case)
+        except ValueError as error:
+            if case is not None and REFUSED.search(str(error)):
+                refused += 1
+            else:
+                wrong.append(f"{traceback.format_exc(limit=-2)}\n{case.report() if case else seed}")
+        except Exception:
+            wrong.append(f"{traceback.format_exc(limit=-2)}\n{case.report() if case else seed}")
+    if ready:
+        module = anyfn.build({case.func.attrs["global_symbol"]: case.func for case in ready}, "opencl", cache=False)
+    for case in ready:
+        try:
+            case.check(module[case.func.attrs["global_symbol"]])
+        except Exception:
+            wrong.append(f"{traceback.format_exc(limit=-2)}\n{case.report()}")
+    return len(ready), refused, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
+    options = parser.parse_args()
+    reason = anyfn.device("opencl", 0).why_missing
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return 0
+    first = options.first if options.first is not None else random.randrange(1_000_000) * 24
+    if options.seed is not None:
+        print(batch([options.seed]))
+        return 0
+    print(f"from seed {first}", flush=True)
+    begin, all_done, all_refused, failures = time.monotonic(), 0, 0, 0
+    while time.monotonic() - begin < options.seconds and failures < 10:
+        done, refused, wrong = batch(range(first, first + 24))
+        for text in wrong:
+            print(f"=== {text}\n", flush=True)
+        all_done, all_refused, failures, first = all_done + done, all_refused + refused, failures + len(wrong), first + 24
+    print(f"{all_done} programs ran and {all_refused} were refused in {time.monotonic() - begin:.0f} s, {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
