@@ -1,10 +1,11 @@
 """Runs the demonstration of ``./x demo``.
 
 A function written in Python is compiled and runs in several languages (``dense.py``), functions of three languages call
-each other, and one is sent to a board. The script takes the paths of the built files::
+each other, host code and kernels of a device are linked (``link.py``), and one function is sent to a board. The script takes the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
-        --dense-rust DENSE_RUST [--peer-python PYTHON] [--no-board REASON] [--board COMMAND...]
+        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--peer-python PYTHON] [--no-board REASON] \\
+        [--board COMMAND...]
 """
 
 import argparse
@@ -19,6 +20,7 @@ import numpy as np
 
 import anyfn as tvm
 import dense
+import link
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ELEMENTS = 16_000_000
@@ -30,6 +32,7 @@ SCENARIOS = {
     "Expose": "a function of one language is called from another by its name",
     "Debug": "functions are called back, and errors cross languages with their type and message",
     "Deploy": "a compiled library runs in programs of several languages, without a compiler",
+    "Link": "compiled host code and kernels of a device are one module, in memory and in a file",
     "Experiment": "a function runs, and is timed, on another machine",
 }
 
@@ -203,6 +206,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("--plugin", "--work", "--c-program", "--rust-program", "--dense-c", "--dense-rust"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--link", nargs=3, help="programs in C, C++ and Rust that call a library with kernels")
     parser.add_argument("--peer-python")
     parser.add_argument("--no-board", help="why there is no board")
     parser.add_argument("--board", nargs=argparse.REMAINDER, help="the words that run `anyfn` for AArch64; the last option")
@@ -211,6 +215,7 @@ def main():
     module = documents(options)
     library = compiled_kernel(options)
     deploy(options, library)
+    link.scenario(step, row, options)
     board(options)
     del module
     return 1 if summary() else 0

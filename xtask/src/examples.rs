@@ -16,6 +16,12 @@ const RUST_PROGRAM: &str = "deploy";
 pub(crate) const DENSE_C_PROGRAM: &str = "examples/te/dense.c";
 /// Name of the Rust program that does the same as [`DENSE_C_PROGRAM`].
 const DENSE_RUST_PROGRAM: &str = "dense";
+/// C program that calls a function compiled for an OpenCL device.
+const LINK_C_PROGRAM: &str = "examples/te/link.c";
+/// C++ program that does the same as [`LINK_C_PROGRAM`].
+const LINK_CPP_PROGRAM: &str = "examples/te/link.cc";
+/// Name of the Rust program that does the same as [`LINK_C_PROGRAM`].
+const LINK_RUST_PROGRAM: &str = "link";
 
 fn work_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::scratch_dir(name);
@@ -23,13 +29,21 @@ fn work_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Compiles the C programs of the demonstration and links them to the demonstration's build of the library.
+/// Compiles the C and C++ programs of the demonstration and links them to the demonstration's build of the library.
 pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     let lib_dir = paths::demo_dir();
-    for (source, program) in [(C_PROGRAM, "deploy_c"), (DENSE_C_PROGRAM, "dense_c")] {
+    let (c, cpp) = ("cc -std=gnu11", "c++ -std=c++17 -I bindings/cpp/include");
+    for (compiler, source, program) in [
+        (c, C_PROGRAM, "deploy_c"),
+        (c, DENSE_C_PROGRAM, "dense_c"),
+        (c, LINK_C_PROGRAM, "link_c"),
+        (cpp, LINK_CPP_PROGRAM, "link_cc"),
+    ] {
+        let (compiler, options) = compiler.split_once(' ').unwrap_or((compiler, ""));
         run.cmd(
-            Cmd::new("cc")
-                .words("-std=gnu11 -O2 -Wall -Wextra -Werror -I bindings/c/include")
+            Cmd::new(compiler)
+                .words(options)
+                .words("-O2 -Wall -Wextra -Werror -I bindings/c/include")
                 .arg(source)
                 .arg("-o")
                 .arg(work_dir("demo")?.join(program))
@@ -60,7 +74,11 @@ pub(crate) fn demo(is_all: bool) -> Result<()> {
         .arg("--dense-c")
         .arg(work.join("dense_c"))
         .arg("--dense-rust")
-        .arg(built.join(DENSE_RUST_PROGRAM));
+        .arg(built.join(DENSE_RUST_PROGRAM))
+        .arg("--link")
+        .arg(work.join("link_c"))
+        .arg(work.join("link_cc"))
+        .arg(built.join(LINK_RUST_PROGRAM));
     if let Some(peer) = paths::peer_python() {
         command = command.arg("--peer-python").arg(peer);
     }
