@@ -38,13 +38,51 @@ def schedule_of(program, seed):
     if choose.random() < 0.25:
         return None
     schedule = tir.Schedule(program.func)
-    for number in range(choose.choice([0, 2, 4, 8])):
+    for number in range(choose.choice([0, 0, 2, 4, 8])):
         program.step(schedule, random.Random(f"step {seed} {number}"))
     for number in range(choose.choice([1, 3, 6])):
         step(schedule, random.Random(f"device step {seed} {number}"))
     if choose.random() < 0.3:
         schedule.finish("opencl")
     return schedule
+
+
+def tile(schedule, choose, block, loops):
+    """Copies what blocks of threads read to shared memory."""
+    copy = schedule.cache_read(block, choose.choice([0, 0, 1]))
+    loops = schedule.get_loops(block)
+    outer, inner = schedule.split(loops[0], [None, choose.choice([2, 4, 8])])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    schedule.compute_at(copy, outer)
+    threads(schedule, choose, copy, outer)
+    schedule.set_scope(copy, 0, "shared")
+
+
+def rows(schedule, choose, block, loops, blocks):
+    """Computes the rows of several blocks in blocks of threads."""
+    schedule.bind(loops[0], "blockIdx.x")
+    for other in reversed(blocks[: blocks.index(block)]):
+        try:
+            schedule.compute_at(other, loops[0])
+            threads(schedule, choose, other, loops[0])
+            if choose.random() < 0.5:
+                schedule.set_scope(other, 0, "shared")
+        except ValueError:
+            pass
+    threads(schedule, choose, block, loops[0])
+
+
+def threads(schedule, choose, block, outer):
+    """Binds the first loop of a block within the loop ``outer`` to threads."""
+    loops = schedule.get_loops(block)
+    names = [loop.name for loop in loops]
+    own = loops[names.index(outer.name) + 1 :] if outer.name in names else loops[1:]
+    if own and choose.random() < 0.9:
+        first, last = schedule.split(own[0], [None, choose.choice([2, 4, 8])])
+        if choose.random() < 0.5:
+            schedule.reorder([last, first])
+        schedule.bind(last, choose.choice(["threadIdx.x", "threadIdx.x", "threadIdx.y"]))
 
 
 def step(schedule, choose):
@@ -55,11 +93,13 @@ def step(schedule, choose):
     block = choose.choice(blocks)
     try:
         loops = schedule.get_loops(block)
-        kind = choose.choice(["bind", "bind", "grid", "grid", "shared", "copy"])
-        if kind == "shared":
-            schedule.set_scope(block, 0, "shared")
+        kind = choose.choice(["bind", "grid", "copy", "tile", "tile", "tile", "rows", "rows", "rows"])
+        if kind == "tile" and loops:
+            tile(schedule, choose, block, loops)
+        elif kind == "rows" and loops:
+            rows(schedule, choose, block, loops, blocks)
         elif kind == "copy":
-            schedule.cache_read(block, 0, "shared")
+            schedule.cache_read(block, 0, choose.choice(["global", "global", "shared"]))
         elif kind == "bind" and loops:
             schedule.bind(choose.choice(loops), choose.choice(AXES))
         elif kind == "grid" and loops:

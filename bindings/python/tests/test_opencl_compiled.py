@@ -191,7 +191,18 @@ def test_random_schedules():
     """Random programs with random schedules for a device; ``device_fuzz.py`` runs for any given time."""
     done, refused, wrong = device_fuzz.batch(range(24))
     assert not wrong, "\n".join(wrong)
-    assert done >= 12, (done, refused)
+    assert done >= 16, (done, refused)
+
+
+def test_random_schedules_are_of_many_kinds():
+    texts = []
+    for seed in range(80):
+        try:
+            texts.append(anyfn.source(device_fuzz.Case(seed).func, "opencl"))
+        except ValueError as error:
+            assert device_fuzz.REFUSED.search(str(error)), error
+    for word, least in [("barrier(", 8), ("__local ", 4), ("get_group_id(", 20), ("get_local_id(1)", 4), ("if (", 10)]:
+        assert sum(word in text for text in texts) >= least, word
 
 
 @needs_device

@@ -2,7 +2,7 @@
 
 use anyfn_host as _;
 
-use anyfn::{Ref, Result};
+use anyfn::{DType, Device, Ref, Result, Tensor};
 use anyfn_compiler::ir::target::Target;
 use anyfn_compiler::parser::parse_module;
 use anyfn_compiler::target::{self, TargetOptions};
@@ -32,6 +32,37 @@ fn the_target_chooses_the_dialect() -> Result<()> {
     let error =
         source(&Target::put(&target::host()?, &module)?, None).expect_err("the host has no thread axes");
     assert!(error.message().contains("C code for the host has no thread axes"), "{}", error.message());
+    Ok(())
+}
+
+#[test]
+fn a_module_for_a_device_imports_its_kernels() -> Result<()> {
+    let target = target::make("opencl", TargetOptions::default()).map(Ref::new)?;
+    let options = BuildOptions { target: Some(target), ..BuildOptions::default() };
+    let built = build_with(&parse_module(REVERSE)?, &options)?;
+    let imports: Vec<_> = built.imports()?.iter().collect();
+    let [kernels] = &imports[..] else { panic!("one module of kernels") };
+    assert_eq!(&*kernels.kind()?, "opencl");
+    assert!(kernels.get_function("reverse_kernel").is_ok());
+    let reverse = built.get_function("reverse")?;
+    let x: Vec<f32> = (0..128).map(|i| i as f32).collect();
+    let host = Tensor::from_slice(&[2, 64], &x)?;
+    let error = reverse.call((&host, &host)).expect_err("the tensor is in main memory");
+    assert!(
+        error.message().contains("expected a tensor on opencl but got one on cpu:0"),
+        "{}",
+        error.message()
+    );
+    let device: Device = "opencl:0".parse()?;
+    let Ok(there) = host.to_device(device) else {
+        anyfn_skip::report("no OpenCL device");
+        return Ok(());
+    };
+    let result = Tensor::zeros(DType::FLOAT32, &[2, 64])?.to_device(device)?;
+    reverse.call((&there, &result))?;
+    let rows = result.to_device(Device::CPU)?.to_vec::<f32>()?;
+    let expected: Vec<f32> = x.chunks(64).flat_map(|row| row.iter().rev().copied()).collect();
+    assert_eq!(rows, expected);
     Ok(())
 }
 
