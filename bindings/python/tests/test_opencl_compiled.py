@@ -106,6 +106,32 @@ def test_softmax(n, m):
 
 
 @needs_device
+def test_extents_that_are_not_known():
+    n, m, k = (tir.var(name) for name in "nmk")
+    x = random(9, 100)
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    for shape in [(n, 100), (9, m), (n, m)]:
+        _, out = call(anyfn.build(softmax(*shape), "opencl"), x, np.zeros_like(x))
+        np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+    a, b = random(40, 24), random(24, 50)
+    for extents in [(n, 50, 24), (n, m, k), (40, 50, k)]:
+        *_, out = call(anyfn.build(matmul(*extents), "opencl"), a, b, np.zeros((40, 50), "float32"))
+        np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-5)
+
+
+@needs_device
+def test_convolutions():
+    x, w = te.placeholder((2, 3, 12, 13), name="X"), te.placeholder((5, 3, 3, 3), name="W")
+    c, i, j = (te.reduce_axis((0, 3), name=name) for name in "cij")
+    y = te.compute((2, 5, 10, 11), lambda b, o, r, s: te.sum(x[b, c, r + i, s + j] * w[o, c, i, j], axis=[c, i, j]), name="Y")
+    a, weights = random(2, 3, 12, 13), random(5, 3, 3, 3)
+    expected = sum(np.einsum("bcrs,oc->bors", a[:, :, r : r + 10, s : s + 11], weights[:, :, r, s])
+                   for r in range(3) for s in range(3))
+    *_, out = call(anyfn.build([x, w, y], "opencl"), a, weights, np.zeros((2, 5, 10, 11), "float32"))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_device
 @pytest.mark.parametrize("n,m", [(64, 64), (100, 37), (1, 50), (33, 16)])
 def test_transpositions(n, m):
     x = random(n, m)

@@ -6,11 +6,13 @@ mod rows;
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::StmtKind;
+use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, IterKind, Var};
+use anyfn_ir::kind::as_int;
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::target::Target;
 use anyfn_ir::visit::Visitor;
-use anyfn_passes::{lower_blocks, place_allocations, simplify};
+use anyfn_passes::{compact_buffers, lower_blocks, place_allocations, simplify};
 use anyfn_schedule::Schedule;
 
 use crate::stage::{Stage, stages};
@@ -30,7 +32,10 @@ pub(crate) fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Resul
     let mut tried: Vec<String> = Vec::new();
     while let Some(next) = host_rows::rows(schedule, target, &tried)? {
         tried.push(next.name().to_owned());
-        try_out(schedule, next.name(), |schedule| rows::schedule(schedule, &next, target));
+        try_out(schedule, next.name(), |schedule| {
+            rows::schedule(schedule, &next, target)?;
+            check_placed(schedule, target)
+        });
     }
     let mut done: Vec<String> = Vec::new();
     let mut parted: Vec<String> = Vec::new();
@@ -39,7 +44,7 @@ pub(crate) fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Resul
         if let Some(product) = matmul::product(&next, target)
             && try_out(schedule, &next.name, |schedule| {
                 matmul::schedule(schedule, &next, &product)?;
-                check_placed(schedule)
+                check_placed(schedule, target)
             })
         {
             done.push(next.name.clone());
@@ -57,7 +62,7 @@ pub(crate) fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Resul
             && elementwise::is_across(&next)
             && try_out(schedule, &next.name, |schedule| {
                 squares(schedule, &next)?;
-                check_placed(schedule)
+                check_placed(schedule, target)
             })
         {
             continue;
@@ -92,32 +97,56 @@ fn elements(schedule: &Schedule, stage: &Stage, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the buffers that the threads of a block share or own are allocated inside of the loops over blocks.
-fn check_placed(schedule: &Schedule) -> Result<()> {
+/// Checks that a device can allocate the buffers of a schedule: those that the threads of a block share or own inside of the
+/// loops over blocks, with known sizes, and within the memory that the threads share.
+fn check_placed(schedule: &Schedule, target: &Target) -> Result<()> {
     struct Find {
-        in_block: bool,
-        outside: Option<String>,
+        is_in_block: bool,
+        is_in_thread: bool,
+        shared_bytes: i64,
+        refused: Option<String>,
+    }
+    impl Find {
+        fn allocated(&mut self, buffer: &Buffer) {
+            let bytes = i64::from(buffer.dtype.0.bits.div_ceil(8));
+            let size = buffer.shape.iter().try_fold(bytes, |bytes, extent| bytes.checked_mul(as_int(&extent)?));
+            match size {
+                _ if !self.is_in_block && &*buffer.scope == "global" => {}
+                _ if !self.is_in_block => {
+                    self.refused = Some(format!("`{}` is outside of the loops over blocks", buffer.name))
+                }
+                None => self.refused = Some(format!("the size of `{}` is not known", buffer.name)),
+                Some(size) if !self.is_in_thread && &*buffer.scope != "local" => {
+                    self.shared_bytes = self.shared_bytes.saturating_add(size);
+                }
+                Some(_) => {}
+            }
+        }
     }
     impl Visitor for Find {
         fn expr(&mut self, _: &Expr) {}
         fn stmt(&mut self, stmt: &Stmt) {
-            let before = self.in_block;
+            let before = (self.is_in_block, self.is_in_thread);
             match StmtKind::of(stmt) {
-                StmtKind::For(node) => self.in_block |= node.kind.is_over_blocks(),
-                StmtKind::Allocate(node) if !self.in_block && &*node.buffer.scope != "global" => {
-                    self.outside = Some(node.buffer.name.to_string());
+                StmtKind::For(node) => {
+                    self.is_in_block |= node.kind.is_over_blocks();
+                    self.is_in_thread |= node.kind.is_over_threads();
                 }
+                StmtKind::Allocate(node) => self.allocated(&node.buffer),
                 _ => {}
             }
             self.below_stmt(stmt);
-            self.in_block = before;
+            (self.is_in_block, self.is_in_thread) = before;
         }
     }
-    let lowered = place_allocations(&simplify(&lower_blocks(&schedule.func()?)?)?)?;
-    let mut find = Find { in_block: false, outside: None };
+    let lowered = compact_buffers(&place_allocations(&simplify(&lower_blocks(&schedule.func()?)?)?)?)?;
+    let mut find = Find { is_in_block: false, is_in_thread: false, shared_bytes: 0, refused: None };
     find.stmt(&lowered.body);
-    match find.outside {
-        Some(name) => bail!("ValueError", "buffer `{name}` is not allocated inside of the loops over blocks"),
+    if find.shared_bytes > target.local_memory {
+        find.refused = Some(format!("the threads of a block share {} bytes", find.shared_bytes));
+    }
+    match find.refused {
+        Some(reason) => bail!("ValueError", "a buffer cannot be allocated on the device: {reason}"),
         None => Ok(()),
     }
 }
