@@ -41,6 +41,8 @@ _PAGE = r"""<!DOCTYPE html>
 "use strict";
 const trace = @TRACE@;
 const view = document.getElementById("view"), tip = document.getElementById("tip"), ROW = 18, HEAD = 20;
+// Maximum ID of a thread; streams of devices have higher numbers.
+const MAX_ID = 1 << 22;
 const threads = new Map();
 for (const event of trace.traceEvents) {
   if (event.ph === "M" && event.name === "thread_name") thread(event).name = event.args.name;
@@ -92,7 +94,7 @@ function draw() {
   }
   for (const one of threads.values()) {
     if (!one.calls.length) continue;
-    paint.fillStyle = text; paint.fillText(`${one.name || "thread"} ${one.id}`, 4, one.top + HEAD / 2);
+    paint.fillStyle = text; paint.fillText(`${one.name || "thread"} ${one.id > MAX_ID ? "" : one.id}`, 4, one.top + HEAD / 2);
     const ends = [];
     for (const call of one.calls) {
       const left = Math.max(0, x(call.ts)), right = Math.min(width, x(call.ts + call.dur));
@@ -135,7 +137,7 @@ view.addEventListener("pointermove", (event) => {
   tip.style.display = call ? "block" : "none";
   if (!call) return;
   const args = call.args && call.args.arguments ? `\n(${call.args.arguments})` : "";
-  tip.textContent = `${call.name}\n${shown(call.dur)}, called from ${call.cat}${args}`;
+  tip.textContent = `${call.name}\n${shown(call.dur)}, ${call.cat === "device" ? "by the clock of the device" : "called from " + call.cat}${args}`;
   tip.style.left = Math.min(event.clientX + 12, window.innerWidth - 260) + "px"; tip.style.top = event.clientY + 14 + "px";
 });
 view.addEventListener("pointerleave", () => { tip.style.display = "none"; });

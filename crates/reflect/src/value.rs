@@ -157,12 +157,16 @@ pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
 /// Returns read access to the bytes of a tensor's elements. `verb` names the operation in error messages.
 ///
 /// # Errors
-/// Returns `InternalError` if the elements are not contiguous in main memory; its message names the operation by
-/// `verb`. Returns `RuntimeError` if this thread is writing the elements.
+/// Returns `ValueError` if the elements are not in main memory, and `InternalError` if they are not contiguous; the message names the
+/// operation by `verb`. Returns `RuntimeError` if this thread is writing the elements.
 pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorRead<'a, u8>> {
     use anyfn::abi::kDLCPU;
     if tensor.device().0.device_type != kDLCPU {
-        anyfn::bail!("InternalError", "can only {verb} CPU tensor");
+        anyfn::bail!(
+            "ValueError",
+            "cannot {verb} a tensor on {}: copy it to main memory first",
+            tensor.device()
+        );
     }
     if !tensor.is_contiguous() {
         anyfn::bail!("InternalError", "Can only {verb} contiguous tensor");

@@ -64,6 +64,7 @@ functions! {
     clEnqueueMarkerWithWaitList(Raw, u32, *const Raw, *mut Raw) -> i32;
     clEnqueueBarrierWithWaitList(Raw, u32, *const Raw, *mut Raw) -> i32;
     clWaitForEvents(u32, *const Raw) -> i32;
+    clGetEventInfo(Raw, u32, usize, *mut c_void, *mut usize) -> i32;
     clGetEventProfilingInfo(Raw, u32, usize, *mut c_void, *mut usize) -> i32;
     clReleaseEvent(Raw) -> i32;
     clCreateProgramWithSource(Raw, u32, *const *const c_char, *const usize, *mut i32) -> Raw;
@@ -203,6 +204,10 @@ pub(crate) const KERNEL_ARG_ADDRESS_PRIVATE: u64 = 0x119E;
 pub(crate) const KERNEL_WORK_GROUP_SIZE: u32 = 0x11B0;
 pub(crate) const KERNEL_COMPILE_WORK_GROUP_SIZE: u32 = 0x11B1;
 pub(crate) const KERNEL_LOCAL_MEM_SIZE: u32 = 0x11B2;
+pub(crate) const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
+pub(crate) const COMPLETE: u64 = 0;
+pub(crate) const PROFILING_COMMAND_QUEUED: u32 = 0x1280;
+pub(crate) const PROFILING_COMMAND_START: u32 = 0x1282;
 pub(crate) const PROFILING_COMMAND_END: u32 = 0x1283;
 
 pub(crate) const PROFILING_INFO_NOT_AVAILABLE: i32 = -7;
@@ -213,6 +218,12 @@ pub(crate) const PLATFORM_NOT_FOUND: i32 = -1001;
 /// Returns true for an error code that means too little memory.
 pub(crate) fn is_memory(code: i32) -> bool {
     matches!(code, -4 | -6 | -61)
+}
+
+/// Returns true for an error code that means that the device cannot be used any more: it is not available, its queue, which is
+/// alive, has become invalid, or a kernel has damaged it (NVIDIA).
+pub(crate) fn is_lost(code: i32) -> bool {
+    matches!(code, -2 | -36 | -9999)
 }
 
 /// Returns an error code with the name that the OpenCL specification gives it.

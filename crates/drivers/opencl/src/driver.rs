@@ -7,14 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyfn::abi::kDLOpenCL;
 use anyfn::{Result, bail};
 use anyfn_runtime::device::{
-    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value,
-    unsupported,
+    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, MemoryStatistics, Request, Transfer,
+    Value, Work, unsupported,
 };
 
-use crate::api::{self, Raw, info, number, text};
+use crate::api::{self, Raw, number, text};
+use crate::event::ClEvent;
 use crate::memory::{self, Buffer};
-use crate::process::is_forked;
 use crate::system::{self, ClDevice, System, available};
+use crate::work::{self, Command};
 
 /// Driver of OpenCL devices. The loader `libOpenCL.so.1` is opened at the first use of a device.
 ///
@@ -66,42 +67,19 @@ pub(crate) fn queue_of(system: &System, device: &ClDevice, stream: Handle) -> Re
 
 /// The last recording of an event: a marker in a queue.
 #[derive(Default)]
-struct Recorded(Mutex<Option<Marker>>);
-
-/// A marker in a queue.
-struct Marker {
-    event: Raw,
-    system: &'static System,
-}
-
-// SAFETY: OpenCL permits the use of events on any thread.
-unsafe impl Send for Marker {}
-
-impl Drop for Marker {
-    fn drop(&mut self) {
-        if !is_forked() {
-            // SAFETY: the marker owns the event.
-            unsafe { (self.system.api.clReleaseEvent)(self.event) };
-        }
-    }
-}
+struct Recorded(Mutex<Option<ClEvent>>);
 
 impl Recorded {
-    fn lock(&self) -> MutexGuard<'_, Option<Marker>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ClEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time at which the marker was reached, in nanoseconds of the clock of the device.
-    fn time(&self, device: &ClDevice) -> Result<u64> {
+    fn time(&self, system: &System, device: &ClDevice) -> Result<u64> {
         let marker = self.lock();
         let Some(marker) = &*marker else { bail!("ValueError", "an event has not been recorded yet") };
-        let (system, event) = (marker.system, marker.event);
-        // SAFETY: the marker is locked and alive; `info` passes memory of the size that it passes.
-        let answer = info(|size, value: *mut c_void, written| unsafe {
-            (system.api.clGetEventProfilingInfo)(event, api::PROFILING_COMMAND_END, size, value, written)
-        });
-        match answer {
-            Ok(bytes) => Ok(number(&bytes)),
+        match marker.time(api::PROFILING_COMMAND_END) {
+            Ok(time) => Ok(time),
             Err(api::PROFILING_INFO_NOT_AVAILABLE) => {
                 unsupported(&format!("the driver of opencl:{} has no times of events", device.index))
             }
@@ -153,7 +131,7 @@ unsafe impl Driver for OpenCl {
             Attribute::MaxClockRate => int(1000 * number(&of(api::DEVICE_MAX_CLOCK_FREQUENCY)?)),
             Attribute::L2CacheSize => int(number(&of(api::DEVICE_GLOBAL_MEM_CACHE_SIZE)?)),
             Attribute::TotalMemory => int(limits.global as u64),
-            Attribute::FreeMemory => int(device.free_bytes() as u64),
+            Attribute::FreeMemory => int(limits.global.saturating_sub(device.pool().statistics().used) as u64),
             Attribute::ComputeVersion => words(api::DEVICE_OPENCL_C_VERSION),
             Attribute::DriverVersion => words(api::DRIVER_VERSION),
             Attribute::ApiVersion => version(&text(&of(api::DEVICE_VERSION)?)).map(Value::Int),
@@ -198,15 +176,25 @@ unsafe impl Driver for OpenCl {
     fn create_stream(&self, index: i32) -> Result<Handle> {
         let (system, device) = available(index)?;
         let opened = device.opened(&system.api)?;
-        device.queue(&system.api, opened).map_err(|code| system.error(code, "create a command queue", device))
+        let error = |code| system.error(code, "create a command queue", device);
+        let queue = device.queue(&system.api, opened).map_err(error)?;
+        // While there was one queue, buffers may have changed their user before their commands had finished.
+        // SAFETY: the queue of the default stream is alive.
+        let code = unsafe { (system.api.clFinish)(opened.queue) };
+        system.check(code, "wait for the work of the default stream", device)?;
+        Ok(queue)
     }
 
     unsafe fn destroy_stream(&self, index: i32, stream: Handle) {
-        let Ok((system, device)) = available(index) else { return };
+        let Some((system, device)) = system::known(index) else { return };
+        if system::device(index).is_ok() {
+            // No marker is left for buffers that these commands use, and that are freed later.
+            // SAFETY: the caller passes a queue of `create_stream`.
+            unsafe { (system.api.clFinish)(stream) };
+        }
         if let Ok(opened) = device.opened(&system.api) {
             opened.forget_queue(stream);
         }
-        // OpenCL deletes the queue once its commands have finished.
         // SAFETY: the caller passes a queue of `create_stream` for the last time.
         unsafe { (system.api.clReleaseCommandQueue)(stream) };
     }
@@ -235,7 +223,7 @@ unsafe impl Driver for OpenCl {
         // SAFETY: the queue is alive, there is no wait list, and the location for the event is writable.
         let code = unsafe { (system.api.clEnqueueMarkerWithWaitList)(queue, 0, ptr::null(), &raw mut marker) };
         system.check(code, "record an event", device)?;
-        let marker = Marker { event: marker, system };
+        let marker = ClEvent { event: marker, api: &system.api };
         // Another queue can only wait for an event whose queue was flushed.
         // SAFETY: the queue is alive.
         let code = unsafe { (system.api.clFlush)(queue) };
@@ -270,17 +258,34 @@ unsafe impl Driver for OpenCl {
     }
 
     unsafe fn elapsed_ns(&self, index: i32, start: Handle, end: Handle) -> Result<u64> {
-        let (_, device) = available(index)?;
+        let (system, device) = available(index)?;
         // SAFETY: the caller passes a live event.
-        let start = unsafe { recorded(start) }.time(device)?;
+        let start = unsafe { recorded(start) }.time(system, device)?;
         // SAFETY: the caller passes a live event.
-        let end = unsafe { recorded(end) }.time(device)?;
+        let end = unsafe { recorded(end) }.time(system, device)?;
         Ok(end.saturating_sub(start))
     }
 
     fn synchronize(&self, index: i32) -> Result<()> {
         let (system, device) = available(index)?;
         system.finish(device)
+    }
+
+    fn owns(&self, index: i32, data: *mut c_void) -> bool {
+        memory::is_buffer(index, data)
+    }
+
+    fn release_memory(&self, index: i32) -> usize {
+        system::known(index).map_or(0, |(_, device)| memory::release(device))
+    }
+
+    fn memory_statistics(&self, index: i32) -> Option<MemoryStatistics> {
+        let (_, device) = system::known(index)?;
+        Some(device.pool().statistics())
+    }
+
+    fn take_work(&self) -> Vec<Work> {
+        work::take()
     }
 }
 
@@ -295,6 +300,7 @@ fn write(
 ) -> Result<()> {
     let (_, device) = available(to.device)?;
     let queue = queue_of(system, device, stream)?;
+    let mut command = Command::new(system, device, queue);
     // SAFETY: the caller of `copy` guarantees the host memory and the stream; the range of the buffer was checked, and the
     // call waits for the copy.
     let code = unsafe {
@@ -307,9 +313,10 @@ fn write(
             from.cast(),
             0,
             ptr::null(),
-            ptr::null_mut(),
+            command.event(),
         )
     };
+    command.queued(|| format!("copy {bytes} bytes to the device"));
     system.check(code, &format!("copy {bytes} bytes to the device"), device)
 }
 
@@ -324,6 +331,7 @@ fn read(
 ) -> Result<()> {
     let (_, device) = available(from.device)?;
     let queue = queue_of(system, device, stream)?;
+    let mut command = Command::new(system, device, queue);
     // SAFETY: the caller of `copy` guarantees the host memory and the stream; the range of the buffer was checked, and the
     // call waits for the copy.
     let code = unsafe {
@@ -336,9 +344,10 @@ fn read(
             to.cast(),
             0,
             ptr::null(),
-            ptr::null_mut(),
+            command.event(),
         )
     };
+    command.queued(|| format!("copy {bytes} bytes from the device"));
     system.check(code, &format!("copy {bytes} bytes from the device"), device)
 }
 
@@ -353,6 +362,7 @@ fn copy_within(
     let (_, device) = available(from.device)?;
     let queue = queue_of(system, device, stream)?;
     let copy = |from: Raw, start, to: Raw, end| {
+        let mut command = Command::new(system, device, queue);
         // SAFETY: the caller of `copy` guarantees the stream; the ranges of the buffers were checked. OpenCL keeps buffers
         // until the commands that use them have finished.
         let code = unsafe {
@@ -365,9 +375,10 @@ fn copy_within(
                 bytes,
                 0,
                 ptr::null(),
-                ptr::null_mut(),
+                command.event(),
             )
         };
+        command.queued(|| format!("copy {bytes} bytes on the device"));
         system.check(code, &format!("copy {bytes} bytes on the device"), device)
     };
     // OpenCL copies no overlapping ranges.

@@ -31,14 +31,17 @@
 extern crate anyfn_loader as _;
 
 mod api;
+mod block;
 mod doctor;
 mod driver;
+mod event;
 mod memory;
 mod module;
 #[cfg(test)]
 mod overhead;
 mod process;
 mod system;
+mod work;
 
 pub use driver::OpenCl;
 pub use module::{Extent, Kernel, module};

@@ -5,26 +5,18 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::Layout;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use anyfn::{Result, bail};
-use anyfn_runtime::device::Request;
+use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 
 use crate::api::{self, Raw};
+use crate::block::{Block, Descriptor, layout};
 use crate::process::is_forked;
-use crate::system::{ClDevice, System, available};
-
-/// Description of a buffer, to which the `data` of a tensor points.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Descriptor {
-    mem: Raw,
-    device: i32,
-    bytes: usize,
-}
+use crate::system::{self, ClDevice, System, available};
 
 type Addresses = HashSet<usize, BuildHasherDefault<AddressHasher>>;
 
@@ -48,75 +40,151 @@ impl Hasher for AddressHasher {
     }
 }
 
-/// Layout of a descriptor, whose address has the alignment of the request.
-fn layout(request: Request) -> Option<Layout> {
-    Layout::new::<Descriptor>().align_to(request.alignment).ok()
+/// Lends a block to the user of `bytes` bytes, who passes the address to [`free`].
+fn lend(block: Block, bytes: usize) -> *mut c_void {
+    let address = block.into_address(bytes);
+    table().insert(address.expose_provenance());
+    address.cast()
 }
 
-/// Allocates a buffer and returns the address of its descriptor.
+/// Allocates a buffer of `bytes` bytes and a descriptor.
 ///
 /// # Errors
-/// Returns `MemoryError` if the device does not have the memory.
-pub(crate) fn allocate(index: i32, request: Request) -> Result<*mut c_void> {
-    let (system, device) = available(index)?;
+/// Returns `MemoryError` if the device or the host does not have the memory.
+fn new_block(system: &System, device: &ClDevice, bytes: usize, layout: Layout) -> Result<Block> {
+    let mem = create_buffer(system, device, bytes)?;
+    let release = system.api.clReleaseMemObject;
+    let Some(block) = Block::new(Descriptor { mem, device: device.index, bytes }, layout, release) else {
+        // SAFETY: created above.
+        unsafe { release(mem) };
+        bail!("MemoryError", "cannot allocate {} bytes of main memory", layout.size());
+    };
+    Ok(block)
+}
+
+fn table() -> RwLockWriteGuard<'static, Addresses> {
+    DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn create_buffer(system: &System, device: &ClDevice, bytes: usize) -> Result<Raw> {
     let opened = device.opened(&system.api)?;
-    let Some(layout) = layout(request) else { bail!("ValueError", "invalid alignment {}", request.alignment) };
-    device.reserve(request.bytes)?;
     let mut code = 0;
     // SAFETY: the context is alive, and no host memory is passed.
     let mem = unsafe {
-        (system.api.clCreateBuffer)(opened.context, api::MEM_READ_WRITE, request.bytes, ptr::null(), &mut code)
+        (system.api.clCreateBuffer)(opened.context, api::MEM_READ_WRITE, bytes, ptr::null(), &mut code)
     };
-    if code != api::SUCCESS {
-        device.unreserve(request.bytes);
-        return Err(match code {
-            // What drivers return for a size that they do not have.
-            -5 => anyfn::error!(
-                "MemoryError",
-                "cannot allocate {} bytes on opencl:{index}: {}",
-                request.bytes,
-                api::code_name(code)
-            ),
-            _ => system.error(code, &format!("allocate {} bytes", request.bytes), device),
-        });
+    // Drivers return the code -5 as well for a size that they do not have.
+    match code {
+        api::SUCCESS => Ok(mem),
+        -5 => bail!(
+            "MemoryError",
+            "cannot allocate {bytes} bytes on opencl:{}: {}",
+            device.index,
+            api::code_name(code)
+        ),
+        _ => Err(system.error(code, &format!("allocate {bytes} bytes"), device)),
     }
-    // SAFETY: the layout is not empty.
-    let address = unsafe { alloc(layout) }.cast::<Descriptor>();
-    if address.is_null() {
-        device.unreserve(request.bytes);
-        // SAFETY: created above.
-        unsafe { (system.api.clReleaseMemObject)(mem) };
-        bail!("MemoryError", "cannot allocate {} bytes of main memory", layout.size());
-    }
-    // SAFETY: newly allocated with the layout of a descriptor.
-    unsafe { address.write(Descriptor { mem, device: index, bytes: request.bytes }) };
-    DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner).insert(address.expose_provenance());
-    Ok(address.cast())
 }
 
-/// Frees a buffer and its descriptor. The device keeps the buffer until the commands that use it have finished.
+/// Size of the block for a request, and true if it is kept when it is freed: only blocks whose descriptors have the usual
+/// alignment are kept.
+fn size_of_block(device: &ClDevice, request: Request) -> (usize, bool) {
+    let size = Pool::<Block>::size_class(request.bytes);
+    match request.alignment == ALIGNMENT && size <= device.limits.buffer {
+        true => (size, true),
+        false => (request.bytes, false),
+    }
+}
+
+/// Allocates a buffer, or takes one that was freed before, and returns the address of its descriptor.
+///
+/// # Errors
+/// Returns `MemoryError` if the device does not have the memory, even without the freed buffers that were kept.
+pub(crate) fn allocate(index: i32, request: Request) -> Result<*mut c_void> {
+    let (system, device) = available(index)?;
+    let (bytes, alignment) = (request.bytes, request.alignment);
+    let Some(layout) = layout(alignment) else { bail!("ValueError", "invalid alignment {alignment}") };
+    let most = device.limits.buffer;
+    if bytes > most {
+        bail!(
+            "MemoryError",
+            "cannot allocate {bytes} bytes on opencl:{index}: its largest buffer has {most} bytes"
+        );
+    }
+    let (size, is_kept) = size_of_block(device, request);
+    if is_kept {
+        let kept = device.pool().take(size, Block::is_free);
+        if let Some(block) = kept {
+            return Ok(lend(block, bytes));
+        }
+    }
+    // Drivers on the CPU would allocate more memory than there is, and end the process once it is used.
+    let mut reserved = device.pool().reserve(size);
+    if reserved.is_err() {
+        release(device);
+        reserved = device.pool().reserve(size);
+    }
+    if let Err(free) = reserved {
+        bail!("MemoryError", "cannot allocate {size} bytes on opencl:{index}: {free} bytes are free");
+    }
+    let mut made = new_block(system, device, size, layout);
+    // Memory that another process uses may be missing, too.
+    if made.as_ref().is_err_and(|error| error.kind() == "MemoryError") && release(device) > 0 {
+        made = new_block(system, device, size, layout);
+    }
+    match made {
+        Ok(block) => Ok(lend(block, bytes)),
+        Err(error) => {
+            device.pool().forget(size);
+            Err(error)
+        }
+    }
+}
+
+/// Frees all buffers of a device that are kept, and returns the number of their bytes.
+pub(crate) fn release(device: &ClDevice) -> usize {
+    let mut pool = device.pool();
+    let bytes = pool.statistics().kept;
+    let blocks = pool.release();
+    drop(pool);
+    drop(blocks);
+    bytes
+}
+
+/// Keeps a buffer for later allocations, or frees it and its descriptor. The device keeps a buffer until the commands that use
+/// it have finished.
 ///
 /// # Safety
 /// `data` must come from [`allocate`] with the same request.
 pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
     // The table may be locked for ever in a forked child, which has no threads of the driver either.
-    if is_forked() {
+    if is_forked() || !table().remove(&data.addr()) {
         return;
     }
-    if !DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner).remove(&data.addr()) {
-        return;
-    }
-    // SAFETY: the address was in the table.
-    let descriptor = unsafe { data.cast::<Descriptor>().read() };
-    if let Ok((system, device)) = available(index) {
-        // SAFETY: the descriptor owns the buffer.
-        unsafe { (system.api.clReleaseMemObject)(descriptor.mem) };
-        device.unreserve(request.bytes);
-    }
-    if let Some(layout) = layout(request) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(data.cast(), layout) };
-    }
+    let Some((system, device)) = system::known(index) else { return };
+    let Some(layout) = layout(request.alignment) else { return };
+    // SAFETY: the address was in the table, so it is that of a block that `lend` has lent.
+    let mut block = unsafe { Block::from_address(data.cast(), layout, system.api.clReleaseMemObject) };
+    let (size, is_kept) = size_of_block(device, request);
+    let after = if is_kept { device.markers(&system.api) } else { None };
+    let over = match after {
+        Some(after) => {
+            block.after = after;
+            device.pool().put(size, block)
+        }
+        None => {
+            device.pool().forget(size);
+            vec![block]
+        }
+    };
+    drop(over);
+}
+
+/// Returns true if a buffer of a device of this process has its descriptor at an address.
+pub(crate) fn is_buffer(index: i32, data: *mut c_void) -> bool {
+    let table = DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the address is in the table, which is locked, so the descriptor exists.
+    table.contains(&data.addr()) && unsafe { (*data.cast::<Descriptor>()).device } == index
 }
 
 /// A buffer that is alive for the duration of a call.
@@ -162,13 +230,7 @@ impl Buffer {
 
     /// Allocates a buffer without a descriptor, for the duration of a copy.
     pub(crate) fn temporary(system: &'static System, device: &ClDevice, bytes: usize) -> Result<Buffer> {
-        let opened = device.opened(&system.api)?;
-        let mut code = 0;
-        // SAFETY: the context is alive, and no host memory is passed.
-        let mem = unsafe {
-            (system.api.clCreateBuffer)(opened.context, api::MEM_READ_WRITE, bytes, ptr::null(), &mut code)
-        };
-        system.check(code, &format!("allocate {bytes} bytes for a copy"), device)?;
+        let mem = create_buffer(system, device, bytes)?;
         Ok(Buffer { mem, device: device.index, bytes, system, is_owned: true })
     }
 

@@ -2,12 +2,14 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
+use anyfn_runtime::device::Pool;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
+use crate::block::Block;
+use crate::event::ClEvent;
 use crate::process::{FORKED_REASON, is_forked, watch_forks, with_signal_handlers};
 
 /// The opened loader and the devices of all its drivers.
@@ -26,8 +28,9 @@ pub(crate) struct ClDevice {
     pub(crate) driver: String,
     pub(crate) name: String,
     pub(crate) limits: Limits,
-    /// Bytes of the buffers that exist.
-    used: AtomicUsize,
+    pool: Mutex<Pool<Block>>,
+    /// The error after which the driver cannot use the device any more.
+    lost: OnceLock<String>,
     opened: OnceLock<Result<Opened, String>>,
 }
 
@@ -92,11 +95,22 @@ pub(crate) fn system() -> Result<&'static System, String> {
 /// Returns the reason why it is not available.
 pub(crate) fn device(index: i32) -> Result<(&'static System, &'static ClDevice), String> {
     let system = system()?;
-    let device = usize::try_from(index).ok().and_then(|index| system.devices.get(index));
-    device.map(|device| (system, device)).ok_or_else(|| {
-        let found: Vec<String> = system.devices.iter().map(ClDevice::describe).collect();
-        format!("{} found only {}", system.api.library, found.join(", "))
-    })
+    match known(index) {
+        Some((_, device)) => match device.lost.get() {
+            None => Ok((system, device)),
+            Some(error) => Err(format!("it was lost ({error}); it can be used again in a new process")),
+        },
+        None => {
+            let found: Vec<String> = system.devices.iter().map(ClDevice::describe).collect();
+            Err(format!("{} found only {}", system.api.library, found.join(", ")))
+        }
+    }
+}
+
+/// Returns a device, even if it was lost; `None` if there is no such device.
+pub(crate) fn known(index: i32) -> Option<(&'static System, &'static ClDevice)> {
+    let system = system().ok()?;
+    Some((system, system.devices.get(usize::try_from(index).ok()?)?))
 }
 
 /// Returns a device as [`device`] does, with an error in the words of the runtime.
@@ -115,7 +129,14 @@ impl System {
     #[cold]
     pub(crate) fn error(&self, code: i32, what: &str, device: &ClDevice) -> Error {
         let kind = if api::is_memory(code) { "MemoryError" } else { "RuntimeError" };
-        anyfn::error!(kind, "cannot {what} on opencl:{}: {}", device.index, code_name(code))
+        let error = format!("cannot {what} on opencl:{}: {}", device.index, code_name(code));
+        if !api::is_lost(code) {
+            return Error::new(kind, &error);
+        }
+        // Calls that wait for a lost device may not return, so none follow.
+        let lost = format!("{error}; the device was lost, and can be used again in a new process");
+        drop(device.lost.set(error));
+        Error::new(kind, &lost)
     }
 
     /// Returns an error unless `code` means success.
@@ -198,41 +219,25 @@ impl ClDevice {
         Ok(queue)
     }
 
-    /// Adds the bytes of a new buffer to the used ones.
-    ///
-    /// # Errors
-    /// Returns `MemoryError` if the device does not have as many. Drivers on the CPU would allocate them, and end the
-    /// process once they are used.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
-        let (index, limits) = (self.index, &self.limits);
-        if bytes > limits.buffer {
-            let most = limits.buffer;
-            anyfn::bail!(
-                "MemoryError",
-                "cannot allocate {bytes} bytes on opencl:{index}: its largest buffer has {most} bytes"
-            );
+    /// Returns events behind the commands of all queues; none if there is one queue, whose commands run in order. Returns `None` if the
+    /// driver fails.
+    pub(crate) fn markers(&self, api: &'static Api) -> Option<Vec<ClEvent>> {
+        let queues = self.opened.get()?.as_ref().ok()?.queues();
+        if queues.len() == 1 {
+            return Some(Vec::new());
         }
-        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= limits.global);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(()),
-            Err(used) => {
-                let free = limits.global.saturating_sub(used);
-                anyfn::bail!(
-                    "MemoryError",
-                    "cannot allocate {bytes} bytes on opencl:{index}: {free} bytes are free"
-                )
-            }
-        }
+        let marker = |queue: &usize| {
+            let (queue, mut event) = (ptr::with_exposed_provenance_mut(*queue), ptr::null_mut());
+            // SAFETY: queues in the list, which is locked, are alive; there is no wait list.
+            let code = unsafe { (api.clEnqueueMarkerWithWaitList)(queue, 0, ptr::null(), &raw mut event) };
+            (code == api::SUCCESS).then_some(ClEvent { event, api })
+        };
+        queues.iter().map(marker).collect()
     }
 
-    /// Subtracts the bytes of a buffer from the used ones.
-    pub(crate) fn unreserve(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns the number of bytes that are not used by buffers of this process.
-    pub(crate) fn free_bytes(&self) -> usize {
-        self.limits.global.saturating_sub(self.used.load(Ordering::Relaxed))
+    /// Returns the account of the memory of the device, and the freed buffers that are kept.
+    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool<Block>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the device, its name and its driver as text for messages.
@@ -347,6 +352,7 @@ fn describe(api: &Api, platform: Raw, id: Raw, driver: String) -> (u64, ClDevice
         arguments: size(api::DEVICE_MAX_PARAMETER_SIZE),
         alignment: (size(api::DEVICE_MEM_BASE_ADDR_ALIGN) / 8).max(1),
     };
+    let pool = Mutex::new(Pool::new(limits.global, Pool::<Block>::limit_for(limits.global)));
     let device = ClDevice {
         index: 0,
         id,
@@ -354,7 +360,8 @@ fn describe(api: &Api, platform: Raw, id: Raw, driver: String) -> (u64, ClDevice
         driver,
         name: text(&of(api::DEVICE_NAME)),
         limits,
-        used: AtomicUsize::new(0),
+        pool,
+        lost: OnceLock::new(),
         opened: OnceLock::new(),
     };
     (number(&of(api::DEVICE_TYPE)), device)

@@ -29,11 +29,13 @@ mod globals;
 mod memory;
 #[cfg(feature = "null")]
 pub mod null;
+mod pool;
 mod registry;
 #[cfg_attr(not(feature = "streams"), allow(dead_code, reason = "other languages use the rest"))]
 mod stream;
 #[cfg(feature = "streams")]
 mod stream_globals;
+mod work;
 
 pub use driver::{
     Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value,
@@ -41,12 +43,16 @@ pub use driver::{
 };
 pub(crate) use memory::buffer;
 pub use memory::{ALIGNMENT, Memory, copy_bytes, host};
+pub use pool::{MemoryStatistics, Pool};
 pub use registry::{
     LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
 };
 pub use stream::{Event, Stream, synchronize};
 #[cfg(feature = "suite")]
 pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
+pub use work::{Work, is_work_recorded};
+#[cfg(feature = "profile")]
+pub(crate) use work::{record_work, take_work};
 
 /// Registers the driver of the null devices, which only store bytes, for tests. Returns the first null
 /// device, `ext_dev:0`. Further calls have no effect and return the same device.

@@ -162,4 +162,8 @@ unsafe impl Driver for Null {
     fn synchronize(&self, _index: i32) -> Result<()> {
         Ok(())
     }
+
+    fn owns(&self, _index: i32, data: *mut c_void) -> bool {
+        self.state().memory.contains_key(&data.addr())
+    }
 }

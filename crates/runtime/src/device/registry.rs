@@ -143,17 +143,21 @@ pub fn exists(device: Device) -> bool {
     why_missing(device).is_none()
 }
 
+/// Returns the registered drivers.
+pub(super) fn drivers() -> impl Iterator<Item = &'static dyn Driver> {
+    (1..KINDS as i32).filter_map(find)
+}
+
 /// Returns all available devices. For each device type, indices are tried from 0 to the first unavailable
 /// one, at most 256.
 pub fn devices() -> Vec<Device> {
     /// Maximum number of listed devices of one type.
     const MOST: i32 = 256;
-    let kinds = (1..KINDS as i32).filter_map(find);
     let of = |driver: &'static dyn Driver| {
         let there = (0..MOST).take_while(move |index| driver.probe(*index).is_ok());
         there.map(move |index| Device::new(driver.device_type(), index))
     };
-    kinds.flat_map(of).collect()
+    drivers().flat_map(of).collect()
 }
 
 /// Returns how the host can access the memory of a device. If the device has no driver, the answer depends on

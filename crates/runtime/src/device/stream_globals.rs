@@ -1,13 +1,13 @@
-//! Registered functions for streams and events of devices, used by other languages.
+//! Registered functions for streams, events and the memory of devices, used by other languages.
 //!
 //! The names `runtime.*` are those that clients of other runtimes call. Streams and events are represented by their
 //! native handles, as integers.
 
 use anyfn::abi::TVMFFIEnvGetStream;
-use anyfn::{Device, Object, Ref, Result, register};
+use anyfn::{Device, Map, Object, Ref, Result, String as Text, TensorView, bail, register};
 
 use super::stream::{Known, event_number, event_of, stream_number, stream_of, take_event, take_stream};
-use super::{Event, Stream, driver_of};
+use super::{Event, MemoryKind, Stream, driver_of};
 
 /// Creates a stream and returns its native handle.
 #[register("runtime.Device_StreamCreate")]
@@ -123,4 +123,47 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     }
     let (start, end) = (event_of(device, start)?, event_of(device, end)?);
     Ok(end.elapsed_ns(&start)? as i64)
+}
+
+/// Returns the freed memory that the driver of a device keeps for later allocations to the system. Returns the number of bytes.
+#[register("anyfn.device_release_memory", blocking)]
+fn release_memory(device: Device) -> Result<i64> {
+    Ok(driver_of(device)?.release_memory(device.0.device_id) as i64)
+}
+
+/// Returns statistics of the memory that the driver of a device has allocated: bytes in use ("used"), bytes of freed blocks that are
+/// kept ("kept"), their maximum ("limit"), the number of blocks that were allocated ("allocated"), and of allocations that a kept block
+/// served ("reused"). Returns None if the driver has no statistics.
+#[register("anyfn.device_memory_statistics")]
+fn memory_statistics(device: Device) -> Result<Option<Map<Text, i64>>> {
+    let Some(now) = driver_of(device)?.memory_statistics(device.0.device_id) else { return Ok(None) };
+    let numbers = [
+        ("used", now.used as u64),
+        ("kept", now.kept as u64),
+        ("limit", now.limit as u64),
+        ("allocated", now.allocated),
+        ("reused", now.reused),
+    ];
+    let pairs = numbers.map(|(name, number)| (Text::from(name), i64::try_from(number).unwrap_or(i64::MAX)));
+    Map::try_from_iter(pairs).map(Some)
+}
+
+/// Checks that the memory of a tensor on a device can be used by this process: handles of OpenCL and similar interfaces have no meaning
+/// outside of the library that made them. Raises `ValueError` otherwise. Tensors on devices without a driver pass.
+#[register("anyfn.device_check_owner")]
+fn check_owner(tensor: TensorView<'_>) -> Result<()> {
+    let (device, data) = (tensor.device(), tensor.as_dl().data);
+    let is_known = match super::find(device.0.device_type) {
+        Some(driver) if driver.memory_kind() == MemoryKind::Handle && !data.is_null() => {
+            driver.owns(device.0.device_id, data)
+        }
+        _ => true,
+    };
+    if !is_known {
+        bail!(
+            "ValueError",
+            "the tensor on {device} belongs to another library, whose memory cannot be used here: copy it through main memory"
+        );
+    }
+    Ok(())
 }

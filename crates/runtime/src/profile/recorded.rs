@@ -1,6 +1,11 @@
 //! Data structures in which the recorder passes the recorded calls to the report.
 
-/// A call in the timeline.
+/// Value of [`Event::door`] for work of a device.
+pub(super) const DEVICE: u32 = 100;
+/// Maximum ID of a thread in Linux. The streams of devices have higher numbers.
+pub(super) const THREAD_ID_MAX: u64 = 1 << 22;
+
+/// A call in the timeline, or work of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     /// Start of the call in nanoseconds, on the clock of the recorder.
@@ -10,7 +15,7 @@ pub(super) struct Event {
     pub(super) name: u32,
     /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
     pub(super) args: u32,
-    /// Kind of code that reported the call: one of the constants of `anyfn::observe::door`.
+    /// Kind of code that reported the call: one of the constants of `anyfn::observe::door`, or [`DEVICE`].
     pub(super) door: u32,
     pub(super) failed: bool,
     /// True if the call was still running when the recording ended.

@@ -14,11 +14,12 @@ use std::time::Instant;
 
 use anyfn::abi::TVMFFIAny;
 use anyfn::observe::{Call, Observer};
-use anyfn::{OpaquePtr, Result, bail, registry};
+use anyfn::{Device, OpaquePtr, Result, bail, registry};
 
 use super::names::{self, KnownNames, Texts};
-use super::recorded::{Event, Sum, Thread};
+use super::recorded::{DEVICE, Event, Sum, THREAD_ID_MAX, Thread};
 use super::report::Profile;
+use crate::device::{record_work, take_work};
 
 /// Options of the profiler for one recording.
 #[derive(Clone, Copy, Debug)]
@@ -137,15 +138,52 @@ fn state() -> &'static RecorderState {
     unsafe { &*current }
 }
 
+/// Returns the time of the first recording of the process, at which the clock of the recorder is zero.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
 /// Returns the time in nanoseconds since the first recording of the process.
 fn now() -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    origin().elapsed().as_nanos() as u64
+}
+
+/// Returns the work that devices did during the recording: one log for each stream, in the order of their first use.
+fn device_logs(texts: &mut Texts) -> Vec<Thread> {
+    let mut logs: Vec<((Device, usize), Thread)> = Vec::new();
+    for work in take_work() {
+        let key = (work.device, work.stream);
+        let at = logs.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            let others = logs.iter().filter(|((device, _), _)| *device == work.device).count();
+            let stream = if others == 0 { String::new() } else { format!(", stream {}", others + 1) };
+            let (number, name) = (THREAD_ID_MAX + 1 + logs.len() as u64, format!("{}{stream}", work.device));
+            logs.push((key, Thread { number, name, events: Vec::new(), sums: Vec::new() }));
+            logs.len() - 1
+        });
+        let event = Event {
+            start: work.start.saturating_duration_since(origin()).as_nanos() as u64,
+            nanos: work.time.as_nanos() as u64,
+            name: texts.number(&work.name),
+            args: 0,
+            door: DEVICE,
+            failed: false,
+            open: false,
+        };
+        if LEFT.fetch_sub(1, Ordering::Relaxed) > 0 {
+            logs[at].1.events.push(event);
+        } else {
+            LEFT.fetch_add(1, Ordering::Relaxed);
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    logs.into_iter().map(|(_, log)| log).collect()
 }
 
 /// Resets the state in the child of a fork, so that no recording is running and no lock is held.
 unsafe extern "C" fn forget() {
     ON.store(false, Ordering::Relaxed);
+    record_work(false);
     STATE.store(ptr::null_mut(), Ordering::Release);
 }
 
@@ -181,6 +219,9 @@ pub fn start(options: Options) -> Result<()> {
     // The call that this makes is not recorded, because recording is not enabled yet.
     observe(&raw const OBSERVER)?;
     *running = Some(Running { began: now() });
+    // Work that was queued while the last recording was ending.
+    drop(take_work());
+    record_work(true);
     ON.store(true, Ordering::Release);
     Ok(())
 }
@@ -199,6 +240,7 @@ pub fn stop() -> Result<Profile> {
         );
     };
     ON.store(false, Ordering::Release);
+    record_work(false);
     let ended = now();
     observe(ptr::null())?;
     let mut logs: Vec<Log> = Vec::new();
@@ -206,10 +248,11 @@ pub fn stop() -> Result<Profile> {
         let taken = std::mem::take(&mut lock(shard).logs);
         logs.extend(taken.into_values());
     }
-    let texts = std::mem::take(&mut *lock(&state.texts));
+    let mut texts = std::mem::take(&mut *lock(&state.texts));
     drop(running);
+    let devices = device_logs(&mut texts);
     let threads = logs.into_iter().map(|log| log.end(ended, &texts)).collect();
-    Ok(Profile::new(threads, texts, began..ended, DROPPED.load(Ordering::Relaxed)))
+    Ok(Profile::new(threads, devices, texts, began..ended, DROPPED.load(Ordering::Relaxed)))
 }
 
 fn observe(observer: *const Observer) -> Result<()> {

@@ -76,6 +76,9 @@ pub struct Profile {
     /// Recorded threads, each with its calls in the order in which the calls began.
     #[field(skip)]
     pub(super) threads: Vec<Thread>,
+    /// Work of the devices, one log for each stream.
+    #[field(skip)]
+    pub(super) devices: Vec<Thread>,
     #[field(skip)]
     pub(super) texts: Texts,
     /// Start of the recording in nanoseconds, on the same clock as the starts of the events.
@@ -86,7 +89,13 @@ pub struct Profile {
 const NANO: f64 = 1e-9;
 
 impl Profile {
-    pub(super) fn new(mut threads: Vec<Thread>, texts: Texts, time: Range<u64>, dropped: u64) -> Profile {
+    pub(super) fn new(
+        mut threads: Vec<Thread>,
+        devices: Vec<Thread>,
+        texts: Texts,
+        time: Range<u64>,
+        dropped: u64,
+    ) -> Profile {
         let mut by_name: BTreeMap<u32, Function> = BTreeMap::new();
         let mut own: u64 = 0;
         for sum in threads.iter_mut().flat_map(|thread| std::mem::take(&mut thread.sums)) {
@@ -118,6 +127,7 @@ impl Profile {
             calls: count(functions.iter().map(|function| function.calls).sum()),
             dropped: count(dropped),
             threads,
+            devices,
             functions,
             texts,
             began: time.start,

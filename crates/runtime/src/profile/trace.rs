@@ -1,12 +1,13 @@
 //! Export of the timeline as trace events, which `chrome://tracing` and Perfetto's viewer show.
 //!
-//! Each call is one complete event (`"ph": "X"`) with times in microseconds from the start. Metadata events name the
+//! Each call, and each command that a device has executed, is one complete event (`"ph": "X"`) with times in microseconds from the start. Metadata events name the
 //! process and its threads. Viewers infer from the times which calls are nested.
 
 use std::io::{self, Write};
 
 use anyfn::observe::door;
 
+use super::recorded::DEVICE;
 use super::report::Profile;
 
 impl Profile {
@@ -28,11 +29,11 @@ impl Profile {
             out.write_all(b"}}")
         };
         metadata(out, "process_name", 0, program.trim_end())?;
-        for thread in &self.threads {
+        for thread in self.threads.iter().chain(&self.devices) {
             out.write_all(b",\n")?;
             metadata(out, "thread_name", thread.number, &thread.name)?;
         }
-        for thread in &self.threads {
+        for thread in self.threads.iter().chain(&self.devices) {
             for event in &thread.events {
                 out.write_all(b",\n{\"ph\":\"X\",\"name\":")?;
                 write_text(out, self.texts.get(event.name))?;
@@ -41,6 +42,7 @@ impl Profile {
                     door::C => "c",
                     door::PYTHON => "python",
                     door::TO_PYTHON => "to python",
+                    DEVICE => "device",
                     _ => "call",
                 };
                 let micros = |nanos: u64| (nanos / 1000, nanos % 1000);

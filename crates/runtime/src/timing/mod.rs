@@ -97,6 +97,9 @@ pub struct Timing {
     pub overhead: f64,
     /// Device whose work was measured.
     pub device: Device,
+    /// Mean time of a call in seconds by the clock of the host, in which the device is waited for once for each measurement. The
+    /// other times are those of the device's clock.
+    pub wall: f64,
 }
 
 /// Approximate number of seconds between two checks for signals.
@@ -149,7 +152,8 @@ impl TimeEvaluator {
                 rest(Duration::from_millis(self.cooldown_interval_ms))?;
             }
         }
-        Timing::new(&results, &numbers, self.device)
+        let wall = measured.wall / measured.calls.max(1) as f64;
+        Timing::new(&results, &numbers, self.device, wall)
     }
 
     fn check(&self) -> Result<()> {
@@ -214,6 +218,10 @@ struct Measurement<'a> {
     args: &'a [AnyView<'a>],
     /// Number of calls between two checks for signals.
     chunk: u64,
+    /// Seconds on the clock of the host that all calls took.
+    wall: f64,
+    /// Number of all calls.
+    calls: u64,
 }
 
 impl<'a> Measurement<'a> {
@@ -224,14 +232,15 @@ impl<'a> Measurement<'a> {
         function: &'a PackedFunc,
         args: &'a [AnyView<'a>],
     ) -> Result<Measurement<'a>> {
-        let mut warmed = Measurement { timer, function, args, chunk: 1 };
+        let mut warmed = Measurement { timer, function, args, chunk: 1, wall: 0.0, calls: 0 };
         warmed.together(1)?;
-        Ok(warmed)
+        Ok(Measurement { wall: 0.0, calls: 0, ..warmed })
     }
 
     /// Measures `number` successive calls as a whole, and returns the seconds that they took.
     fn together(&mut self, number: u64) -> Result<f64> {
         let mut left = number;
+        let start = Instant::now();
         self.timer.start()?;
         loop {
             let chunk = left.min(self.chunk);
@@ -245,6 +254,7 @@ impl<'a> Measurement<'a> {
             check_signals()?;
         }
         let seconds = self.timer.stop()?;
+        self.took(start, number);
         // The very first call may be much slower than later ones, so the chunk may still grow, at most 1024-fold at a
         // time.
         let fitting = CHECK_INTERVAL / (seconds.max(1e-9) / number as f64);
@@ -252,14 +262,22 @@ impl<'a> Measurement<'a> {
         Ok(seconds)
     }
 
+    /// Adds calls that were made from `start` until now.
+    fn took(&mut self, start: Instant, calls: u64) {
+        self.wall += start.elapsed().as_secs_f64();
+        self.calls += calls;
+    }
+
     /// Measures each of `number` calls individually, with cold caches, and returns the sum of their times in seconds.
     fn one_by_one(&mut self, number: u64, device: Device, flush: usize) -> Result<f64> {
         let mut sum = 0.0;
         for _ in 0..number {
             cache::flush_device(device, flush)?;
+            let start = Instant::now();
             self.timer.start()?;
             self.function.call_views(self.args)?;
             sum += self.timer.stop()?;
+            self.took(start, 1);
             check_signals()?;
         }
         Ok(sum)
@@ -323,7 +341,7 @@ fn call_unseen(function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Any> {
 }
 
 impl Timing {
-    fn new(results: &[f64], numbers: &[i64], device: Device) -> Result<Timing> {
+    fn new(results: &[f64], numbers: &[i64], device: Device, wall: f64) -> Result<Timing> {
         let count = results.len() as f64;
         let mut sorted = results.to_vec();
         anyfn::__private::sort_by(&mut sorted, f64::total_cmp);
@@ -335,7 +353,7 @@ impl Timing {
         let overhead = empty_call();
         let results = Array::try_from_iter(results.iter().copied())?;
         let numbers = Array::try_from_iter(numbers.iter().copied())?;
-        Ok(Timing { results, numbers, mean, median, min, max, std, overhead, device })
+        Ok(Timing { results, numbers, mean, median, min, max, std, overhead, device, wall })
     }
 }
 
@@ -347,7 +365,11 @@ impl fmt::Display for Timing {
         let fewest = self.numbers.iter().min().unwrap_or_default();
         let most = self.numbers.iter().max().unwrap_or_default();
         let calls = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
-        writeln!(f, "{} per call on {}", time(self.mean), self.device)?;
+        write!(f, "{} per call on {}", time(self.mean), self.device)?;
+        match self.device {
+            Device::CPU => writeln!(f)?,
+            _ => writeln!(f, ", {} by the clock of the host", time(self.wall))?,
+        }
         if repeats > 1 {
             let (median, min, max, std) = (time(self.median), time(self.min), time(self.max), time(self.std));
             writeln!(f, "  median {median}, min {min}, max {max}, std {std}")?;

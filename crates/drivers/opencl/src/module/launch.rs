@@ -17,6 +17,7 @@ use crate::api::Raw;
 use crate::driver::queue_of;
 use crate::memory::Buffer;
 use crate::system::{ClDevice, System, available, device, system};
+use crate::work::Command;
 
 /// Creates the function that launches kernel `index` of a module.
 pub(super) fn function(content: Arc<Content>, index: usize) -> PackedFunc {
@@ -374,7 +375,7 @@ impl Launcher {
     /// Queues a kernel whose arguments are set in the current stream of the device.
     fn enqueue(
         &self,
-        system: &System,
+        system: &'static System,
         device: &ClDevice,
         object: &Object,
         (global, local): ([usize; 3], [usize; 3]),
@@ -384,6 +385,7 @@ impl Launcher {
         // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
         let stream = unsafe { TVMFFIEnvGetStream(kDLOpenCL, device.index) };
         let queue = queue_of(system, device, stream)?;
+        let mut command = Command::new(system, device, queue);
         // SAFETY: all arguments are set, the sizes have three dimensions, and the code that set the current stream
         // guarantees that it belongs to the device. OpenCL keeps the buffers until the kernel has finished.
         let code = unsafe {
@@ -396,9 +398,10 @@ impl Launcher {
                 local.as_ptr(),
                 0,
                 ptr::null(),
-                ptr::null_mut(),
+                command.event(),
             )
         };
+        command.queued(|| self.kernel().name.clone());
         if code == crate::api::SUCCESS { Ok(()) } else { Err(system.error(code, &launch(), device)) }
     }
 }
