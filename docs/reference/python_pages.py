@@ -96,7 +96,7 @@ PAGES = [
         [
             ("Opening", "rpc.connect rpc.spawn rpc.local rpc.Session"),
             ("Serving", "rpc.serve rpc.Server rpc.make_key"),
-            ("Remote objects", "rpc.Tensor rpc.RemoteObject"),
+            ("Remote objects", "rpc.Tensor rpc.Device rpc.RemoteObject"),
         ],
     ),
     (

@@ -21,6 +21,7 @@ from ._measure import Timing
 from ._module import Module as Module
 from ._tensor import Tensor
 from ._values import device as _Device, dtype as _DType
+from .rpc import Device as _RemoteDevice
 
 _P = ParamSpec("_P", default=...)
 _R = TypeVar("_R", default=Any)
@@ -61,7 +62,7 @@ class PackedFunc(Object, Generic[_P, _R]):
         self, /, *args: Any, timeout: Optional[float] = None, deadline: Optional[float] = None, **kwargs: Any
     ) -> _R: ...
     def time_evaluator(
-        self, device: Optional[Union[str, _Device]] = None, **options: Any
+        self, device: Optional[Union[str, _Device, _RemoteDevice]] = None, **options: Any
     ) -> PackedFunc[..., Timing]: ...
     @property
     def __name__(self) -> str: ...

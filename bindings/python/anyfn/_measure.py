@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from ._doctor import Diagnosis
     from ._profile import Profile
     from ._values import device as _Device
+    from .rpc import Device as RemoteDevice
 
 
 def time_evaluator(
     function: "Callable[..., Any]",
-    device: "Optional[Union[str, _Device]]" = None,
+    device: "Optional[Union[str, _Device, RemoteDevice]]" = None,
     *,
     number: int = 10,
     repeat: int = 1,
@@ -35,7 +36,7 @@ def time_evaluator(
     Called with the arguments of ``function``, it returns a ``Timing``. A native loop makes the calls, and the arguments are
     converted once. A ``Timing`` has ``mean``, ``median``, ``min``, ``max`` and ``std`` in seconds per call, ``results`` (the
     mean of each measurement), ``numbers`` (the number of calls in each measurement) and ``overhead`` (the time of a call of
-    an empty function).
+    an empty function). If ``device`` has a clock, these times are those of its clock; ``wall`` is the mean by the clock of the host.
 
     After one warm-up call, ``repeat`` measurements of ``number`` calls each are made. With ``min_repeat_ms``, ``number``
     grows until a measurement takes at least that many milliseconds. After every ``repeats_to_cooldown`` measurements
@@ -54,13 +55,14 @@ def time_evaluator(
         if not callable(function):
             raise TypeError(f"time_evaluator: expected a function but got {type(function).__name__}")
         function = _core.convert(function)
-    if isinstance(device, str):
-        device = _device(device)
+    place: "Any" = _device(device) if isinstance(device, str) else device
+    if hasattr(place, "session"):  # a device of the remote end
+        place = place.device
     if isinstance(flush, int):
         cache_flush_bytes, flush = max(cache_flush_bytes, flush), None
     evaluator = _core.get_global_func("anyfn.time_evaluator", False)(
         function,
-        device,
+        place,
         number,
         repeat,
         min_repeat_ms,
@@ -140,6 +142,8 @@ class Timing(_core.Object):
         def overhead(self) -> float: ...
         @property
         def device(self) -> _Device: ...
+        @property
+        def wall(self) -> float: ...
 
     def __str__(self) -> str:
         return _core.get_global_func("anyfn.timing_text", False)(self)
@@ -153,7 +157,7 @@ if _core.type_index("anyfn.Timing") is not None:
 
 
 def _of_function(
-    self, device: "Optional[Union[str, _Device]]" = None, **options: "Any"
+    self, device: "Optional[Union[str, _Device, RemoteDevice]]" = None, **options: "Any"
 ) -> "PackedFunc[..., Timing]":
     """Returns a function that measures calls of this PackedFunc; the options are those of ``anyfn.time_evaluator``."""
     return time_evaluator(self, device, **options)

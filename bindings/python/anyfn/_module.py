@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ._core import Object as _Base, PackedFunc
     from ._measure import Timing
+    from .rpc import Device as RemoteDevice
 
     _C = TypeVar("_C", bound=type)
     _Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
@@ -195,7 +196,7 @@ class Module(_Base):
         return leases
 
     def time_evaluator(
-        self, name: str, device: "Optional[Union[str, _device]]" = None, **options: "Any"
+        self, name: str, device: "Optional[Union[str, _device, RemoteDevice]]" = None, **options: "Any"
     ) -> "PackedFunc[..., Timing]":
         """Returns a function that measures the function ``name``; the options are those of ``anyfn.time_evaluator``."""
         return self.get_function(name).time_evaluator(device, **options)

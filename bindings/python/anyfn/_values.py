@@ -198,7 +198,7 @@ class device(_core.Word):
     @property
     def exists(self) -> bool:
         """True if the device is available; otherwise ``why_missing`` is the reason."""
-        return _attribute(self, 0) != 0
+        return self._attribute(0) != 0
 
     exist = exists
 
@@ -211,6 +211,9 @@ class device(_core.Word):
         """
         return _core.get_global_func("anyfn.device_why_missing", False)(self)
 
+    def _attribute(self, number):
+        return _core.get_global_func("runtime.GetDeviceAttr", False)(self.device_type, self.index, number)
+
     @property
     def name(self) -> "Optional[str]":
         """Product name of the device.
@@ -218,68 +221,82 @@ class device(_core.Word):
         This and the following properties are None if the driver does not know the value. They raise ``RuntimeError`` with
         the reason if the device is not available.
         """
-        return _attribute(self, 5)
+        return self._attribute(5)
 
     @property
     def compute_units(self) -> "Optional[int]":
         """Number of compute units (multiprocessors)."""
-        return _attribute(self, 7)
+        return self._attribute(7)
 
     @property
     def total_memory(self) -> "Optional[int]":
         """Size of the memory in bytes."""
-        return _attribute(self, 14)
+        return self._attribute(14)
 
     @property
     def free_memory(self) -> "Optional[int]":
         """Size of the currently free memory in bytes."""
-        return _attribute(self, 15)
+        return self._attribute(15)
 
     @property
     def max_threads_per_block(self) -> "Optional[int]":
         """Maximum number of threads in a block (work group)."""
-        return _attribute(self, 1)
+        return self._attribute(1)
 
     @property
     def warp_size(self) -> "Optional[int]":
         """Number of threads that execute in lockstep."""
-        return _attribute(self, 2)
+        return self._attribute(2)
 
     @property
     def max_shared_memory_per_block(self) -> "Optional[int]":
         """Maximum size in bytes of the memory that the threads of a block share."""
-        return _attribute(self, 3)
+        return self._attribute(3)
 
     @property
     def compute_version(self) -> "Optional[str]":
         """Version of the device's instruction set."""
-        return _attribute(self, 4)
+        return self._attribute(4)
 
     @property
     def max_clock_rate(self) -> "Optional[int]":
         """Maximum clock rate in kHz."""
-        return _attribute(self, 6)
+        return self._attribute(6)
 
     @property
     def api_version(self) -> "Optional[int]":
         """Version of the API of the device's driver."""
-        return _attribute(self, 11)
+        return self._attribute(11)
 
     @property
     def driver_version(self) -> "Optional[str]":
         """Version of the device's driver."""
-        return _attribute(self, 12)
+        return self._attribute(12)
 
     @property
     def l2_cache_size(self) -> "Optional[int]":
         """Size of the second-level cache in bytes."""
-        return _attribute(self, 13)
+        return self._attribute(13)
 
     def synchronize(self) -> None:
         """Waits until the device has finished all its work."""
         _core.get_global_func("anyfn.device_synchronize", False)(self)
 
     sync = synchronize
+
+    def release_memory(self) -> int:
+        """Returns freed memory that the driver keeps for later allocations to the system. Returns the number of bytes."""
+        return _core.get_global_func("anyfn.device_release_memory", False)(self)
+
+    def memory_statistics(self) -> "Optional[dict[str, int]]":
+        """Returns statistics of the memory that this process has allocated on the device; None if the driver has none.
+
+        ``used`` are the bytes in use, ``kept`` the bytes of freed blocks that are kept for later allocations, and ``limit`` is their
+        maximum. ``allocated`` is the number of blocks that were allocated so far, and ``reused`` that of allocations that a kept block
+        served.
+        """
+        found = _core.get_global_func("anyfn.device_memory_statistics", False)(self)
+        return None if found is None else dict(found)
 
     @property
     def type(self) -> str:
@@ -305,10 +322,6 @@ class device(_core.Word):
 
     def __reduce__(self) -> "tuple[Any, tuple[int, int]]":
         return device, (self.device_type, self.index)
-
-
-def _attribute(device, number):
-    return _core.get_global_func("runtime.GetDeviceAttr", False)(device.device_type, device.index, number)
 
 
 def as_map(instance: "Any") -> "Map[str, Any]":

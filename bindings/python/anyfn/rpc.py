@@ -96,6 +96,54 @@ class Tensor(Object):
         return f"<rpc.Tensor: {self.dtype}, shape {tuple(self.shape)}, on {self.device} of the remote end>"
 
 
+class Device:
+    """A device of the remote end, which ``Session.device`` returns. It is passed to functions of the session as its ``device`` argument.
+
+    The properties are those of ``anyfn.device``. They raise ``PermissionError`` if the session may not use the device, and, except for
+    ``exists``, ``RuntimeError`` with the reason if it is not available.
+    """
+
+    __slots__ = ("device", "session")
+
+    def __init__(self, session: Session, device: _device) -> None:
+        self.session = session
+        self.device = device
+
+    def _attribute(self, number):
+        return self.session.device_attribute(self.device, number)
+
+    exists = _device.exists
+    name = _device.name
+    compute_units = _device.compute_units
+    total_memory = _device.total_memory
+    free_memory = _device.free_memory
+    max_threads_per_block = _device.max_threads_per_block
+    warp_size = _device.warp_size
+    max_shared_memory_per_block = _device.max_shared_memory_per_block
+    compute_version = _device.compute_version
+    max_clock_rate = _device.max_clock_rate
+    api_version = _device.api_version
+    driver_version = _device.driver_version
+    l2_cache_size = _device.l2_cache_size
+
+    def synchronize(self) -> None:
+        """Waits until the device has finished all its work."""
+        self.session.synchronize(self.device)
+
+    def __str__(self) -> str:
+        return str(self.device)
+
+    def __repr__(self) -> str:
+        return f"<{self.device} of {self.session!r}>"
+
+
+def _local(device):
+    """Returns the device by which a session names the argument ``device``: a name, a device, or a device of the remote end."""
+    if isinstance(device, Device):
+        return device.device
+    return _device(device) if isinstance(device, str) else device
+
+
 @register_object("rpc.Object")
 class RemoteObject(Object):
     """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of the object."""
@@ -138,6 +186,8 @@ class Session(Object):
         def files(self) -> Map[str, int]: ...
         def remove(self, digest: str) -> bool: ...
         def load_file(self, digest: str) -> Module: ...
+        def load_module(self, digest: str, kind: str) -> Module: ...
+        def device_attribute(self, device: _device, number: int) -> Any: ...
         def synchronize(self, device: Any = None) -> None: ...
         def close(self) -> None: ...
         def ended(self) -> Optional[ErrorObject]: ...
@@ -172,7 +222,14 @@ class Session(Object):
 
     def empty(self, shape: Union[int, Iterable[int]], dtype: Any = "float32", device: Any = None) -> Tensor:
         """Returns a remote tensor of zeros. ``shape`` is an int or a sequence of ints."""
-        return self.allocate(tuple(_extents(shape)), dtype, _device(device) if isinstance(device, str) else device)
+        return self.allocate(tuple(_extents(shape)), dtype, _local(device))
+
+    def device(self, kind: Any, index: Optional[int] = None) -> Device:
+        """Returns a device of the remote end. The arguments are those of ``anyfn.device``: ``"opencl:0"``, or ``"opencl"`` and an index.
+
+        ``info()["devices"]`` lists the devices that the session may use. A server has to grant a device (``--device opencl``).
+        """
+        return Device(self, _device(kind, index))
 
     def target(self) -> Target:
         """Returns the ``anyfn.Target`` that describes the remote processor. ``load`` compiles for this target.
@@ -224,7 +281,7 @@ class Session(Object):
     def load(self, what: Any, progress: Optional[Callable[[int, int], Any]] = None) -> Module:
         """Loads a library at the remote end and returns its module.
 
-        ``what`` is the path of a library file, a module (from ``anyfn.build`` or ``load_module``), or an input of
+        ``what`` is the path of a library file, a module (from ``anyfn.build``, ``load_module`` or ``opencl_module``), or an input of
         ``anyfn.build``, which is compiled for the remote processor. ``progress`` is that of ``upload``.
         """
         if isinstance(what, (str, os.PathLike)):
@@ -239,14 +296,16 @@ class Session(Object):
             from ._compiler import build
 
             what = build(what, self.target())
+        if what.kind in _DEVICE_KINDS and not what.imports:
+            return self._load_file(self.upload(what.save_to_bytes(), progress), what.kind)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "module.so")
             what.export(path)
             return self._load_file(self.upload(path, progress))
 
-    def _load_file(self, digest):
+    def _load_file(self, digest, kind=None):
         with _progress.waiting(f"loading a library ({self.peer})"):
-            return self.load_file(digest)
+            return self.load_file(digest) if kind is None else self.load_module(digest, kind)
 
     def profile(self, limit: int = 1_000_000, shapes: bool = False) -> Profile:
         """Returns a context manager that records the calls in the remote process; its options are those of ``anyfn.profile``.
@@ -267,6 +326,9 @@ class Session(Object):
     def __repr__(self) -> str:
         return f"<rpc.Session with {self.peer}{'' if self.ended() is None else ', closed'}>"
 
+
+# Kinds of modules that contain code of a device, and none of a processor.
+_DEVICE_KINDS = ("opencl",)
 
 # x86-64 levels by their names in C compilers, highest first, with the features that identify them.
 _X86_64 = (  # type: tuple[tuple[str, set[str]], ...]

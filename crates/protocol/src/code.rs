@@ -25,7 +25,8 @@ pub const PUT: u16 = 8;
 pub const FILES: u16 = 9;
 /// Request to remove an uploaded file. Argument: digest of the file. Result: true if the file existed.
 pub const REMOVE: u16 = 10;
-/// Request to load an uploaded file as a library. Argument: digest of the file. Result: the library's module.
+/// Request to load an uploaded file. Arguments: digest of the file, and, unless the file is a library, the kind of the module whose bytes
+/// it contains. Result: the module.
 pub const LOAD: u16 = 11;
 /// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
 /// `anyfn.time_evaluator`.

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Any, AnyView, Device, Error, Map, Module, Result, bail, registry};
+use anyfn::__private::shorten;
+use anyfn::{Any, AnyView, Device, Error, Map, Module, Result, bail, error, registry};
 use anyfn_protocol::code;
 use anyfn_protocol::endpoint::{Endpoint, Service};
 use anyfn_protocol::services::{self, Denied, Grants};
@@ -81,10 +82,20 @@ impl Services {
         Ok(self.store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn load(&self, digest: &str) -> Result<Any> {
+    /// Loads an uploaded file: a library, or the bytes of a module of kind `kind`.
+    fn load(&self, digest: &str, kind: Option<&str>) -> Result<Any> {
         let path = self.store()?.path(digest)?;
         self.audit("load", digest);
         store::verify(Path::new(&path), digest)?;
+        if let Some(kind) = kind {
+            let Some(load) = registry::find(&format!("ffi.Module.load_from_bytes.{kind}")) else {
+                bail!("ValueError", "the remote end cannot load modules of kind {}", shorten(kind))
+            };
+            let bytes = std::fs::read(&path);
+            let bytes =
+                bytes.map_err(|error| error!("OSError", "cannot read the file at the remote end: {error}"))?;
+            return load.call((anyfn::Bytes::from(&*bytes),));
+        }
         match Module::load(&path) {
             Ok(module) => Any::new(module),
             Err(error) => {
@@ -120,7 +131,10 @@ impl Service for Services {
                 self.audit("remove", &digest);
                 Any::new(self.store()?.remove(&digest)?)
             }
-            code::LOAD => self.load(&digest()?),
+            code::LOAD => {
+                let kind = args.get(1).map(|kind| kind.get::<&str>()).transpose()?;
+                self.load(&digest()?, kind)
+            }
             code::INFO => info(self.policy()),
             other => self.common.call(endpoint, id, other, args),
         }

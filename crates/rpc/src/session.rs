@@ -153,6 +153,13 @@ impl Session {
         self.ask(code::LOAD, (digest,))?.get::<Module>()
     }
 
+    /// Loads a module at the peer from an uploaded file, which contains what `save_to_bytes` has returned for a module of the kind
+    /// `kind`, such as `opencl`.
+    #[blocking]
+    pub fn load_module(&self, digest: &str, kind: &str) -> Result<Module> {
+        self.ask(code::LOAD, (digest, kind))?.get::<Module>()
+    }
+
     /// Registers a function as a global function of the peer, so that code loaded at the peer can
     /// call the function by this name. The function stays registered until the peer's process ends.
     /// If `replace` is true, it replaces an existing function of this name.
@@ -170,6 +177,12 @@ impl Session {
     #[blocking]
     pub fn synchronize(&self, #[default(None)] device: Option<Device>) -> Result<()> {
         self.ask(code::SYNC, (device.unwrap_or(Device::CPU),)).map(drop)
+    }
+
+    /// Returns an attribute of a device of the peer. The numbers of the attributes are those of `runtime.GetDeviceAttr`.
+    #[blocking]
+    pub fn device_attribute(&self, device: Device, number: i32) -> Result<Any> {
+        self.ask(code::DEVICE_ATTRIBUTE, (device, number))
     }
 
     /// Ends the session. After that, using its proxies raises `ConnectionError`.
