@@ -33,6 +33,8 @@ _to_device = _global("anyfn.tensor_to_device", False)
 
 # Device types whose memory the host can read: main memory, and memory that is pinned for CUDA or ROCm.
 _HOST = (1, 3, 11)
+# Device types for which DLPack defines the values of `stream`: CUDA, ROCm, managed memory of CUDA.
+_WITH_STREAMS = (2, 10, 13)
 # Codes and bits of the data types that NumPy imports by DLPack: int, uint, float, complex, bool.
 _NUMPY_TYPES = {(code, bits) for code in (0, 1) for bits in (8, 16, 32, 64)}
 _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
@@ -150,15 +152,18 @@ class Tensor(_WithHints):
         return _core.tensor_info(self)[5]
 
     def numpy(self) -> "NDArray[Any]":
-        """Returns a NumPy array that shares the tensor's memory.
+        """Returns a NumPy array that shares the tensor's memory; for a tensor on a device, an array with a copy of the elements.
 
         Data types that NumPy does not have, such as ``bfloat16``, require the package ml_dtypes. Raises ``BufferError`` if
-        the host cannot read the memory, and ``TypeError`` for a data type that NumPy cannot represent.
+        the device is not available, and ``TypeError`` for a data type that NumPy cannot represent.
         """
         import numpy
 
         if self.device.device_type not in _HOST:
-            raise BufferError(f"the tensor is on {self.device}: NumPy only reads host memory; use .to('cpu').numpy()")
+            try:
+                return self.to("cpu").numpy()
+            except RuntimeError as error:
+                raise BufferError(f"NumPy only reads host memory, and the tensor cannot be copied there: {error}") from None
         dtype = self.dtype
         if dtype.bits % 8:
             raise TypeError(
@@ -178,6 +183,8 @@ class Tensor(_WithHints):
         return array if known else array.view(element)
 
     def __array__(self, dtype: "Any" = None, copy: "Optional[bool]" = None) -> "NDArray[Any]":
+        if copy is False and self.device.device_type not in _HOST:
+            raise ValueError(f"the tensor is on {self.device}: an array in host memory is a copy of it")
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
@@ -194,6 +201,15 @@ class Tensor(_WithHints):
         copy: "Optional[bool]" = None,
     ) -> "Any":
         versioned = max_version is not None and max_version[0] >= 1
+        kind = self.device.device_type
+        if kind not in _HOST and kind not in _WITH_STREAMS:
+            if stream is not None and stream != -1:
+                raise BufferError(
+                    f"the tensor is on {self.device}, for which DLPack defines no streams: expected `stream=None`, which waits for the "
+                    f"device, or -1, which does not wait, got {stream!r}"
+                )
+            if stream is None and self.device.exists:
+                self.device.synchronize()
         if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
             if copy is False:
                 raise BufferError(f"the tensor is on {self.device}: exporting it to another device requires a copy")

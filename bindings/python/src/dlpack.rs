@@ -175,7 +175,7 @@ impl Drop for Environment {
     }
 }
 
-fn is_host(device_type: i32) -> bool {
+pub(crate) fn is_host(device_type: i32) -> bool {
     matches!(device_type, kDLCPU | kDLCUDAHost | kDLROCMHost)
 }
 
@@ -303,7 +303,26 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
         unsafe { kept::release_managed(managed) };
         return Err(Raised);
     }
-    kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
+    let tensor = kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)?;
+    check_owner(tensor, at)
+}
+
+/// Returns an imported tensor, unless it is on a device whose handles have a meaning only in the library that made them, and that
+/// library is another one.
+fn check_owner(tensor: Tensor, at: &At<'_>) -> Res<Tensor> {
+    let kind = tensor.view().device().0.device_type;
+    if is_host(kind) || matches!(kind, kDLCUDA | kDLCUDAManaged | kDLROCM) {
+        return Ok(tensor);
+    }
+    let check = anyfn::registry::find("anyfn.device_check_owner");
+    match check.map(|check| check.call((&tensor,))) {
+        Some(Err(error)) => {
+            // The deleter may run Python code, during which no exception may be set.
+            drop(tensor);
+            at.raise(py::exceptions::value_error(), error.message())
+        }
+        _ => Ok(tensor),
+    }
 }
 
 /// Makes a tensor for `view`, which describes `part` of an array's memory. The tensor keeps the memory alive
@@ -430,7 +449,7 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // SAFETY: the handle is a new reference.
     match unsafe { ObjectRef::from_owned_or_null(out) }.and_then(|object| Tensor::try_from_object(object).ok())
     {
-        Some(tensor) => Ok(tensor),
+        Some(tensor) => check_owner(tensor, at),
         None => py::raise(py::exceptions::system_error(), "the runtime returned no tensor"),
     }
 }

@@ -133,6 +133,7 @@ unsafe extern "C" fn to_dlpack(
     };
     error::catch(|| {
         if let Some(is_versioned) = plain_request(args, kwnames)
+            && dlpack::is_host(tensor::content(this)?.device.device_type)
             && (is_versioned || !tensor::is_read_only(this))
         {
             return dlpack::to_capsule(this, is_versioned, false);
@@ -161,7 +162,7 @@ fn plain_request(args: &[Obj<'_>], kwnames: Option<Obj<'_>>) -> Option<bool> {
                 is_versioned = major(*value)? >= 1;
             }
         } else if name.is(names::STREAM.ptr()) {
-            // A tensor is exported without synchronisation.
+            // The elements of a tensor in host memory are not written by streams.
         } else if name.is(names::DL_DEVICE.ptr()) || name.is(names::COPY.ptr()) {
             if !value.is_none() {
                 return None;

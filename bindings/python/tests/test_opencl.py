@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,11 @@ import numpy as np
 import pytest
 
 import anyfn
+from anyfn import rpc
+from dlpack_raw import Raw
 from samples import run_page
+
+NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 needs_device = pytest.mark.usefixtures("opencl")
 
@@ -65,8 +70,88 @@ def test_tensors_and_kernels():
     square = anyfn.tensor(x.reshape(20, 50).T, device="opencl:0")
     np.testing.assert_array_equal(square.to("cpu").numpy(), x.reshape(20, 50).T)
     assert anyfn.tensor([1, 2, 3], device="opencl:0").to("cpu").numpy().tolist() == [1, 2, 3]
-    with pytest.raises(BufferError, match=r"the tensor is on opencl:0: .*use \.to\('cpu'\)\.numpy\(\)"):
-        a.numpy()
+
+
+@needs_device
+def test_elements_are_read_and_written():
+    x = anyfn.tensor(np.arange(6, dtype="float32").reshape(2, 3), device="opencl:0")
+    assert repr(x[1]) == "anyfn.tensor([3.0, 4.0, 5.0], dtype='float32', device='opencl:0')"
+    assert x[:, ::2].tolist() == [[0, 2], [3, 5]] and x[1, 2].item() == 5 and x.T.shape == (3, 2)
+    copy = x.numpy()
+    np.testing.assert_array_equal(copy, [[0, 1, 2], [3, 4, 5]])
+    copy[:] = 7  # not the memory of the tensor
+    np.testing.assert_array_equal(np.asarray(x[:, 1]), [1, 4])
+    with pytest.raises(ValueError, match="the tensor is on opencl:0: an array in host memory is a copy of it"):
+        x.__array__(copy=False)
+    x[0], x[1, 0] = [9, 8, 7], 6
+    x[:, 2].copyfrom(np.float32([1, 2]))
+    assert x.tolist() == [[9, 8, 1], [6, 4, 2]]
+    np.testing.assert_array_equal(anyfn.full((2,), 3, "int8", "opencl:0").astype("float64").numpy(), [3, 3])
+    with pytest.raises(ValueError, match="cannot compare a tensor on opencl:0: copy it to main memory first"):
+        anyfn.structural_equal(x, x.copy())
+
+
+@needs_device
+def test_dlpack():
+    """Exports of tensors on a device wait for it; handles of other libraries are refused."""
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    x = anyfn.zeros(64, "int32", "opencl:0")
+    assert x.__dlpack_device__() == (4, 0)
+    module.spin(x, 1_000, 1, 64)
+    for options in ({}, {"max_version": (1, 0)}, {"stream": -1}, {"stream": None, "max_version": (1, 2)}):
+        shared = anyfn.from_dlpack(x.__dlpack__(**options))
+        assert shared.device == "opencl:0" and shared.data_ptr == x.data_ptr
+        shared[0] = 5
+        assert x[0].item() == 5
+    # Without a stream, the work of the device is over when the capsule is made; with -1 it may not be.
+    times = {None: [], -1: []}
+    for _ in range(3):
+        for stream, found in times.items():
+            module.spin(x, 3_000_000, 1, 64)
+            start = time.perf_counter()
+            capsule = x.__dlpack__(stream=stream)
+            found.append(time.perf_counter() - start)
+            del capsule
+            x.device.synchronize()
+    assert min(times[-1]) * 5 < min(times[None]), times
+    for stream in (0, 1, 12345):
+        with pytest.raises(BufferError, match=f"DLPack defines no streams: expected `stream=None`.* got {stream}"):
+            x.__dlpack__(stream=stream)
+    np.testing.assert_array_equal(np.from_dlpack(x[:1], device="cpu") if NUMPY_2 else x[:1].numpy(), x[:1].tolist())
+    for versioned in (True, False):
+        raw = Raw(bytes(64), (2, 32, 1), (4,), device=(4, 0), versioned=versioned)
+        with pytest.raises(ValueError, match="the tensor on opencl:0 belongs to another library"):
+            anyfn.from_dlpack(raw)
+        assert raw.alive == 0
+    # The handle of one device is none of another.
+    with pytest.raises(ValueError, match="the tensor on opencl:1 belongs to another library"):
+        raw = Raw(bytes(64), (2, 32, 1), (4,), device=(4, 1))
+        raw.data = x.data_ptr
+        anyfn.from_dlpack(raw)
+
+
+@needs_device
+def test_freed_memory_is_kept():
+    out = run(
+        "import anyfn\n"
+        "device = anyfn.device('opencl')\n"
+        "x = anyfn.empty(1 << 20, 'uint8', device)\n"
+        "del x\n"
+        "x = anyfn.empty(1 << 20, 'uint8', device)\n"
+        "print(device.memory_statistics())\n"
+        "del x\n"
+        "print(device.release_memory(), device.release_memory(), device.memory_statistics()['kept'])\n",
+        ANYFN_DEVICE_POOL_MB="64",
+    )
+    first, second = out.splitlines()
+    assert first == str({"used": 1 << 20, "kept": 0, "limit": 64 << 20, "allocated": 1, "reused": 1})
+    assert second == f"{1 << 20} 0 0"
+    out = run(
+        "import anyfn\nx = anyfn.empty(1000, 'uint8', 'opencl')\ndel x\n"
+        "print(anyfn.device('opencl').memory_statistics()['kept'], anyfn.device('cpu').memory_statistics())\n",
+        ANYFN_DEVICE_POOL_MB="0",
+    )
+    assert out == "0 None\n"
 
 
 @needs_device
@@ -167,6 +252,43 @@ def test_time_is_that_of_the_device():
     short, long = evaluate(x, 1_000, 1, 64), evaluate(x, 3_000_000, 1, 64)
     # Launches return before the work is done, so a clock of the host would measure about the same for both.
     assert 0 < short.min < long.min and long.min > 20 * short.min
+    assert short.wall >= 0.5 * short.mean and long.wall > 20 * short.min
+    assert re.match(r".* per call on opencl:0, .* by the clock of the host\n", str(long))
+    assert "by the clock" not in str(anyfn.time_evaluator(len, "cpu")([]))
+
+
+@needs_device
+def test_the_timeline_shows_the_work_of_the_device():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    x = anyfn.zeros(64, "int32", "opencl:0")
+    module.spin(x, 1, 1, 64)
+    with anyfn.profile() as calls:
+        module.spin(x, 3_000_000, 1, 64)
+        queued = time.perf_counter()
+        x.device.synchronize()
+        waited = time.perf_counter() - queued
+        with anyfn.Stream("opencl:0") as stream:
+            module.spin(x, 10, 1, 64)
+            stream.synchronize()
+        x.tolist()
+    trace = json.loads(calls.trace())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in trace if event["name"] == "thread_name"}
+    work = [event for event in trace if event.get("cat") == "device"]
+    found = [(names[event["tid"]], event["name"]) for event in work]
+    assert found == [
+        ("opencl:0", "spin"),
+        ("opencl:0", "copy 256 bytes from the device"),
+        ("opencl:0, stream 2", "spin"),
+    ]
+    # The kernel ran after its launch began, and for most of the time in which it was waited for.
+    launch = next(event for event in trace if event["name"] == "spin" and event["cat"] == "python")
+    spin, copy, other = work
+    assert spin["ts"] >= launch["ts"] and spin["dur"] * 1e-6 > 0.5 * waited
+    assert other["ts"] >= spin["ts"] + spin["dur"] and copy["ts"] >= other["ts"]
+    # Nothing is left of an earlier recording, and the table has the calls of functions only.
+    with anyfn.profile() as calls:
+        pass
+    assert "device" not in [event.get("cat") for event in json.loads(calls.trace())["traceEvents"]]
 
 
 @needs_device
@@ -232,6 +354,90 @@ def test_the_doctor_names_a_missing_library():
 def test_the_guide():
     """Runs ``docs/devices.md`` block by block."""
     run_page("docs/devices.md", {}, 5)
+
+
+@pytest.fixture(params=["spawn", "server"])
+def session(request, opencl):
+    """Yields a session with a child process, and one with a server that grants uploads and the devices."""
+    if request.param == "spawn":
+        with rpc.spawn() as made:
+            yield made
+    else:
+        with rpc.serve(upload=True, devices=["cpu", "opencl"]) as server, rpc.connect(server.host, server.port) as made:
+            yield made
+
+
+def test_devices_of_another_process(session):
+    """Tensors, kernels and measurements on the devices of a session."""
+    assert anyfn.device("opencl") in list(session.info()["devices"])
+    device, here = session.device("opencl", 0), anyfn.device("opencl")
+    assert device.exists and device.name == here.name and device.total_memory == here.total_memory
+    assert str(device) == "opencl:0" and device.max_threads_per_block == here.max_threads_per_block
+    assert not session.device("opencl:0").session.ended() and not session.device("opencl:99").exists
+    x = np.arange(1000, dtype="float32")
+    a, b = session.tensor(x, device=device), session.tensor(2 * x, device="opencl:0")
+    c, on_host = session.empty(1000, "float32", device), session.empty(1000)
+    assert a.device == "opencl:0" and on_host.device == "cpu:0"
+    module = session.load(anyfn.opencl_module(SOURCE, KERNELS))
+    assert module.add(a, b, c, 1000, 16, 64) is None
+    device.synchronize()
+    np.testing.assert_array_equal(c.numpy(), 3 * x)
+    on_host.copy_from(c)
+    np.testing.assert_array_equal(on_host.numpy(), 3 * x)
+    c.copy_from(x)
+    a.copy_from(on_host)
+    b.copy_from(c)
+    module["add"](a, b, c, 1000, 16, 64)
+    np.testing.assert_array_equal(c.numpy(), 4 * x)
+    timing = module.time_evaluator("add", device, number=3)(a, b, c, 1000, 16, 64)
+    assert timing.device == "opencl:0" and 0 < timing.mean and 0 < timing.wall
+    with pytest.raises(ValueError, match="argument 0 of kernel `add`: expected a tensor on opencl but got one on cpu:0"):
+        module.add(on_host, b, c, 1000, 16, 64)
+    with pytest.raises(TypeError, match="in the memory of this process: copy it to the remote end first"):
+        module.add(x, b, c, 1000, 16, 64)
+    with pytest.raises(RuntimeError, match="device opencl:99 is not available"):
+        session.empty(1, device="opencl:99")
+    with pytest.raises(MemoryError, match="cannot "):
+        session.empty(1 << 45, "uint8", device)
+    with pytest.raises(RuntimeError, match="cannot build a program of OpenCL C for opencl:0"):
+        session.load(anyfn.opencl_module("kernel void f(global int *x) { x[0] = y; }", {"f": ["pointer"]})).f(a)
+
+
+def test_bundles_with_kernels_go_to_another_process(session, tmp_path):
+    host = tmp_path / "host.c"
+    host.write_text("int unused_by_this_test(void) { return 0; }\n", encoding="utf-8")
+    anyfn.bundle(tmp_path / "f.so", [host], anyfn.opencl_module(SOURCE, KERNELS))
+    for what in (tmp_path / "f.so", anyfn.load_module(tmp_path / "f.so")):
+        x = session.tensor(np.ones(8, "float32"), device="opencl:0")
+        session.load(what).add(x, x, x, 8, 1, 8)
+        assert x.numpy().tolist() == [2] * 8
+
+
+@needs_device
+def test_devices_of_a_server_are_granted():
+    module = anyfn.opencl_module(SOURCE, KERNELS)
+    with rpc.serve() as server, rpc.connect(server.host, server.port) as session:
+        device = session.device("opencl")
+        for use in (
+            lambda: device.name,
+            lambda: device.exists,
+            lambda: device.synchronize(),
+            lambda: session.tensor([1.0], device=device),
+        ):
+            with pytest.raises(PermissionError, match=r"may not use the device opencl:0: .*`--device opencl:0`"):
+                use()
+        assert list(session.info()["devices"]) == [anyfn.device("cpu")]
+        with pytest.raises(PermissionError, match="`--upload`"):
+            session.load(module)
+    # A grant of devices is none of uploads, and a module of another kind is no way around it.
+    with rpc.serve(upload=True, devices=["opencl:0"]) as server, rpc.connect(server.host, server.port) as session:
+        assert session.device("opencl:0").exists
+        with pytest.raises(PermissionError, match="cpu:0"):
+            session.empty(1)
+        with pytest.raises(ValueError, match="cannot load modules of kind nonsense"):
+            session.load_module(session.upload(b"bytes"), "nonsense")
+        with pytest.raises(ValueError, match="its 5 bytes are damaged"):
+            session.load_module(session.upload(b"bytes"), "opencl")
 
 
 TVM_PYTHON = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / ".x/venv-tvm/bin/python"
