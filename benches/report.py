@@ -14,6 +14,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    DEVICES,
     JAVASCRIPT,
     KERNELS,
     MEMORY,
@@ -64,6 +65,9 @@ ABOUT = {
     " the first answer and includes the start of the session process; the `raw` figure is that of the system's connect and"
     " accept and of one byte. Several threads share one session, but each of them has its own plain socket. apache-tvm {tvm} is"
     " measured with its own server and its own client, which is written in Python; it has no keys and no callbacks.",
+    DEVICES: "The first OpenCL device. The column `OpenCL` is a program that makes the same calls of OpenCL alone, in the same context and in"
+    " turns in one process. A launch queues a kernel with three arguments; 1,000 launches are queued, then waited for. Copies of 64"
+    " MiB and of 4 bytes go to the device, from it, and (`copy`) from one buffer of it to another.",
     BUILDS: "Building a product of 1024 x 1024 matrices with the default schedule, without the C compiler, which runs only"
     " once. The figures are processor times.",
     MEMORY: "Bytes of one of many objects with everything that belongs to it, including its Python object, as the C library's"
@@ -75,9 +79,10 @@ COLUMNS = {
     COPIES: {"numpy": "NumPy"},
     JAVASCRIPT: {"plain": "addon"},
     SESSIONS: {"raw": "raw", "polled": "polling", "peer": "apache-tvm"},
+    DEVICES: {"raw": "OpenCL"},
 }
 # Sections whose figures are in microseconds, in milliseconds, and in bytes.
-MICROS = (KERNELS, COPIES, SESSIONS)
+MICROS = (KERNELS, COPIES, SESSIONS, DEVICES)
 MILLIS = (CPP_COMPILE,)
 BYTES = (MEMORY, CPP_SIZE)
 # Sections whose rows are compared with different contenders or rows, which the column `to` names.

@@ -14,6 +14,8 @@ CLASSIC = "The C API of TVM 0.8"
 KERNELS = "Compiled kernels"
 # The section of sessions with another process, which are compared with plain sockets, or with the cipher alone.
 SESSIONS = "Sessions"
+# The section of OpenCL devices, which are compared with OpenCL alone.
+DEVICES = "OpenCL devices"
 # The section of building a kernel, without the C compiler.
 BUILDS = "Building a kernel"
 # The section of native programs with two threads, and the section whose programs measure it.
@@ -424,6 +426,15 @@ SECTIONS = {
         Row("session_up_64mib_key", against="raw", budget=2.0, label="64 MiB up with a key"),
         Row("session_down_64mib_key", against="raw", budget=2.0, label="64 MiB down with a key"),
         Row("session_connect_key", against="raw", unlike="connect"),
+    ],
+    # The rows of `src/devices.rs`. A copy of 4 bytes and a launch cost what they cost beyond the work; 64 MiB shows the bandwidth.
+    DEVICES: [
+        Row("device_launch", against="raw", budget=1.2),
+        Row("device_up_4b", against="raw"),
+        Row("device_down_4b", against="raw"),
+        Row("device_up_64mib", against="raw", budget=1.1),
+        Row("device_down_64mib", against="raw", budget=1.1),
+        Row("device_copy_64mib", against="raw", budget=1.1),
     ],
     # The rows of `builds.py`: creating tensor expressions, the default schedule, the passes, the passes with verification before
     # and after them, everything up to the C source, and building from the cache, both in a process that has built before and as

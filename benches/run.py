@@ -3,7 +3,7 @@
 ``./x bench`` calls it with the paths of the files that it has built::
 
     run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
-           --command ANYFN --sessions BIN
+           --command ANYFN --sessions BIN --devices BIN
            [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
 A contender that is not installed is left out, and the reason is printed and written. ``--only`` prints the named rows and
@@ -31,6 +31,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    DEVICES,
     JAVASCRIPT,
     KERNELS,
     PYTHON_SECTIONS,
@@ -48,7 +49,7 @@ COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 # Parts of the benchmarks whose programs are written in Python.
 PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
-PARTS = (C, RUST, CPP, JAVASCRIPT, *PYTHON_PROGRAMS)
+PARTS = (C, RUST, CPP, DEVICES, JAVASCRIPT, *PYTHON_PROGRAMS)
 
 
 def part_of(section):
@@ -87,6 +88,7 @@ class Bench:
         self.commands[C]["anyfn"] = [work / "abi", options.library]
         self.commands[RUST]["anyfn"] = [options.native]
         self.commands[CPP]["anyfn"] = [extensions.cpp_calls(options.library, work), *options.only]
+        self.commands[DEVICES]["anyfn"] = [options.devices, *options.only]
         self.attempt("JavaScript", shutil.which("node"), self.build_javascript)
         self.add_plugins("")
         # An installer compiles the package, too; the packages of the other contenders are installed.
@@ -216,7 +218,7 @@ def machine():
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name in ("--library", "--native", "--command", "--sessions", "--python", "--package", "--work"):
+    for name in ("--library", "--native", "--command", "--sessions", "--devices", "--python", "--package", "--work"):
         parser.add_argument(name, required=True)
     parser.add_argument("--peer-python")
     parser.add_argument("--bench-python")
@@ -226,7 +228,7 @@ def parse():
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--output", type=Path, default=report.DOCS)
     options = parser.parse_args()
-    paths = ("library", "native", "command", "sessions", "python", "package")
+    paths = ("library", "native", "command", "sessions", "devices", "python", "package")
     for name in (*paths, "peer_python", "bench_python", "tvm_python"):
         if getattr(options, name):
             # Symbolic links are not resolved: the Python of an environment is a link to the Python that created it.

@@ -104,6 +104,8 @@ pub(crate) fn bench() -> Result<()> {
         .arg(release.join("anyfn"))
         .arg("--sessions")
         .arg(release.join("sessions"))
+        .arg("--devices")
+        .arg(release.join("devices"))
         .arg("--python")
         .arg(&python)
         .arg("--package")
