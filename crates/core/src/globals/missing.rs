@@ -31,8 +31,7 @@ const FEATURES: &str = "\
     custom ffi.ModuleCreate\n\
     opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
-    streams runtime.Device_S anyfn.device_current anyfn.device_enter anyfn.device_leave anyfn.device_event \
-        anyfn.device_release anyfn.device_memory anyfn.device_check\n\
+    streams runtime.Device_S anyfn.device_c anyfn.device_ent anyfn.device_ev anyfn.device_l anyfn.device_m anyfn.device_r\n\
     views anyfn.tensor_as_strided anyfn.tensor_reshape anyfn.tensor_slice anyfn.tensor_permute\n\
     modules ffi.Module ffi.SystemLib ffi.FunctionName\n\
     runtime runtime. anyfn.tensor_ anyfn.device anyfn.num_ anyfn.set_num \

@@ -4,6 +4,7 @@ use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
+#[cfg(feature = "streams")]
 use super::{MemoryStatistics, Work};
 
 /// Kind of device memory, distinguished by how the host can access it.
@@ -302,23 +303,27 @@ pub unsafe trait Driver: Send + Sync {
 
     /// Returns true if `data` is memory of the device `index` that this driver can use. For [`MemoryKind::Handle`], a driver must
     /// know its own handles, because those of other libraries have no meaning here.
+    #[cfg(feature = "streams")]
     fn owns(&self, _index: i32, _data: *mut c_void) -> bool {
         true
     }
 
     /// Returns the memory of all freed blocks that the driver keeps for later allocations to the system, see
     /// [`Pool`](super::Pool). Returns the number of bytes.
+    #[cfg(feature = "streams")]
     fn release_memory(&self, _index: i32) -> usize {
         0
     }
 
     /// Returns statistics of the memory of an available device; `None` if the driver has none.
+    #[cfg(feature = "streams")]
     fn memory_statistics(&self, _index: i32) -> Option<MemoryStatistics> {
         None
     }
 
     /// Waits for the work that was queued while [`is_work_recorded`](super::is_work_recorded) was true, and returns it. Drivers of
     /// devices without a clock return nothing.
+    #[cfg(feature = "streams")]
     fn take_work(&self) -> Vec<Work> {
         Vec::new()
     }

@@ -29,12 +29,14 @@ mod globals;
 mod memory;
 #[cfg(feature = "null")]
 pub mod null;
+#[cfg(feature = "streams")]
 mod pool;
 mod registry;
 #[cfg_attr(not(feature = "streams"), allow(dead_code, reason = "other languages use the rest"))]
 mod stream;
 #[cfg(feature = "streams")]
 mod stream_globals;
+#[cfg(feature = "streams")]
 mod work;
 
 pub use driver::{
@@ -43,6 +45,7 @@ pub use driver::{
 };
 pub(crate) use memory::buffer;
 pub use memory::{ALIGNMENT, Memory, copy_bytes, host};
+#[cfg(feature = "streams")]
 pub use pool::{MemoryStatistics, Pool};
 pub use registry::{
     LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
@@ -50,6 +53,7 @@ pub use registry::{
 pub use stream::{Event, Stream, synchronize};
 #[cfg(feature = "suite")]
 pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
+#[cfg(feature = "streams")]
 pub use work::{Work, is_work_recorded};
 #[cfg(feature = "profile")]
 pub(crate) use work::{record_work, take_work};

@@ -163,6 +163,7 @@ unsafe impl Driver for Null {
         Ok(())
     }
 
+    #[cfg(feature = "streams")]
     fn owns(&self, _index: i32, data: *mut c_void) -> bool {
         self.state().memory.contains_key(&data.addr())
     }

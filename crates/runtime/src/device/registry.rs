@@ -144,6 +144,7 @@ pub fn exists(device: Device) -> bool {
 }
 
 /// Returns the registered drivers.
+#[cfg(feature = "profile")]
 pub(super) fn drivers() -> impl Iterator<Item = &'static dyn Driver> {
     (1..KINDS as i32).filter_map(find)
 }
@@ -153,11 +154,12 @@ pub(super) fn drivers() -> impl Iterator<Item = &'static dyn Driver> {
 pub fn devices() -> Vec<Device> {
     /// Maximum number of listed devices of one type.
     const MOST: i32 = 256;
+    let kinds = (1..KINDS as i32).filter_map(find);
     let of = |driver: &'static dyn Driver| {
         let there = (0..MOST).take_while(move |index| driver.probe(*index).is_ok());
         there.map(move |index| Device::new(driver.device_type(), index))
     };
-    drivers().flat_map(of).collect()
+    kinds.flat_map(of).collect()
 }
 
 /// Returns how the host can access the memory of a device. If the device has no driver, the answer depends on
