@@ -83,11 +83,12 @@ impl Services {
     }
 
     /// Loads an uploaded file: a library, or the bytes of a module of kind `kind`.
-    fn load(&self, digest: &str, kind: Option<&str>) -> Result<Any> {
+    fn load(&self, digest: &str, kind: Option<&AnyView<'_>>) -> Result<Any> {
         let path = self.store()?.path(digest)?;
         self.audit("load", digest);
         store::verify(Path::new(&path), digest)?;
         if let Some(kind) = kind {
+            let kind = kind.get::<&str>()?;
             let Some(load) = registry::find(&format!("ffi.Module.load_from_bytes.{kind}")) else {
                 bail!("ValueError", "the remote end cannot load modules of kind {}", shorten(kind))
             };
@@ -131,10 +132,7 @@ impl Service for Services {
                 self.audit("remove", &digest);
                 Any::new(self.store()?.remove(&digest)?)
             }
-            code::LOAD => {
-                let kind = args.get(1).map(|kind| kind.get::<&str>()).transpose()?;
-                self.load(&digest()?, kind)
-            }
+            code::LOAD => self.load(&digest()?, args.get(1)),
             code::INFO => info(self.policy()),
             other => self.common.call(endpoint, id, other, args),
         }
