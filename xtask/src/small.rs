@@ -63,8 +63,8 @@ impl Choice {
 const CHOICES: [Choice; 5] = [
     Choice { features: "", now: 139, goal: None },
     Choice { features: "runtime,modules", now: 300, goal: Some(300) },
-    Choice { features: "runtime,modules,rpc", now: 629, goal: Some(700) },
-    Choice { features: "runtime,modules,rpc,server", now: 834, goal: None },
+    Choice { features: "runtime,modules,rpc", now: 633, goal: Some(700) },
+    Choice { features: "runtime,modules,rpc,server", now: 838, goal: None },
     CORPUS,
 ];
 
