@@ -1,6 +1,6 @@
 // Types of the package. `test/types.test.js` compares the names with those of the package, and checks the examples of the guides.
 
-/** A value that converts to a native one. */
+/** A JavaScript value that can be passed to native code. */
 export type Convertible =
   | null
   | undefined
@@ -22,7 +22,7 @@ export type Convertible =
   | ReadonlyMap<Convertible, Convertible>
   | { readonly [key: string]: Convertible };
 
-/** A typed array that shows the elements of a tensor. */
+/** A typed array that can be passed as a tensor, or that `Tensor.data` returns. */
 export type TypedArray =
   | Int8Array
   | Uint8Array
@@ -36,9 +36,9 @@ export type TypedArray =
   | BigUint64Array;
 
 export interface CallOptions {
-  /** Cancels the call: the promise is rejected with the reason of the signal. */
+  /** Cancels the call when it is aborted: the promise is immediately rejected with `signal.reason`. */
   signal?: AbortSignal;
-  /** Returns integers as bigints. Default: false. */
+  /** True to return every integer as a bigint. Default: false. */
   bigint?: boolean;
 }
 
@@ -49,42 +49,42 @@ export interface Signature {
   returns: string;
 }
 
-/** A native function with named arguments. */
+/** A native function with some arguments bound by name, as `PackedFunc.with` returns it. */
 export interface NamedFunc {
   (...args: Convertible[]): any;
-  /** The function that returns integers as bigints. */
+  /** The same function, which returns every integer as a bigint. */
   readonly bigint: (...args: Convertible[]) => any;
   callAsync(args?: readonly Convertible[], options?: CallOptions): Promise<any>;
 }
 
-/** A native function. Instances are functions. */
+/** A native function, called like any JavaScript function. Created by `getGlobalFunc`, `Module.getFunction` and `convert`. */
 export interface PackedFunc {
   (...args: Convertible[]): any;
-  /** The function that returns integers as bigints. */
+  /** The same function, which returns every integer as a bigint. */
   readonly bigint: PackedFunc;
-  /** The signature that the function reports, or null. */
+  /** Names, types and defaults of the parameters, or null if the function has no signature. */
   readonly signature: Signature | null;
-  /** Returns a function that passes named arguments along with its positional ones. */
+  /** Binds arguments by name. The returned function takes the remaining arguments by position. */
   with(named: { readonly [name: string]: Convertible }): NamedFunc;
-  /** Calls the function on another thread. */
+  /** Calls the function on another thread, and returns a promise of its result. Typed arrays are refused: pass a `Tensor`. */
   callAsync(args?: readonly Convertible[], options?: CallOptions): Promise<any>;
-  /** Releases the function. Calling it afterwards is an error. */
+  /** Releases the function immediately, without waiting for the garbage collector. Calling it afterwards is an error. */
   dispose(): void;
 }
 export const PackedFunc: { prototype: PackedFunc; [Symbol.hasInstance](value: unknown): value is PackedFunc };
 
-/** Returns a global function. A missing one is an error, or undefined with `allowMissing`. */
+/** Returns the global function of a name. If it does not exist, throws, or returns undefined with `allowMissing`. */
 export function getGlobalFunc(name: string, options?: { allowMissing?: false }): PackedFunc;
 export function getGlobalFunc(name: string, options: { allowMissing: boolean }): PackedFunc | undefined;
 
 export interface RegisterOptions {
-  /** Replaces a function of the same name. Default: false, which makes it an error. */
+  /** True to replace an existing function of this name. Default: false: a name that is already registered is an error. */
   override?: boolean;
-  /** Passes integers to the function as bigints; the numbers that it returns are floats. Default: false. */
+  /** True to pass integers to the function as bigints, and to convert every number that it returns to a float. Default: false. */
   bigint?: boolean;
 }
 
-/** Registers a global function, and returns it. */
+/** Registers `f` as a global function, and returns it. Without a name, `f.name` is used; without `f`, returns a decorator. */
 export function registerFunc<F extends (...args: any[]) => unknown>(name: string, f: F, options?: RegisterOptions): F;
 export function registerFunc<F extends (...args: any[]) => unknown>(f: F): F;
 export function registerFunc(name: string): <F extends (...args: any[]) => unknown>(f: F) => F;
@@ -94,25 +94,28 @@ export function removeGlobalFunc(name: string): boolean;
 /** Returns the names of all global functions. */
 export function listGlobalFuncNames(): string[];
 
-/** Converts a function to a PackedFunc, an array to an ArrayRef, a Map or plain object to a MapRef, a typed array to a Tensor. */
+/**
+ * Converts a function to a PackedFunc, an array to an ArrayRef, a Map or plain object to a MapRef, and copies a typed array to a Tensor.
+ * With `bigint`, the function receives integers as bigints.
+ */
 export function convert(f: (...args: any[]) => unknown, options?: { bigint?: boolean }): PackedFunc;
 export function convert(items: readonly Convertible[]): ArrayRef;
 export function convert(entries: ReadonlyMap<Convertible, Convertible>): MapRef;
 export function convert(array: TypedArray): Tensor;
 export function convert(value: Convertible): any;
 
-/** Calls a function on another thread. */
+/** Calls a function on another thread, as `PackedFunc.callAsync` does. */
 export function callAsync(f: PackedFunc | ((...args: any[]) => unknown), args?: readonly Convertible[], options?: CallOptions): Promise<any>;
 
-/** A native object. Its class has accessors for the fields and methods of the type. */
+/** A native object. Its class has a property for each field of the native type, and its methods. */
 export class ObjectRef {
   constructor(fields?: { readonly [name: string]: Convertible });
-  /** Key of the object's type. */
+  /** Unique name of the object's type, such as `ffi.Array`. */
   readonly typeKey: string;
   static readonly typeKey: string;
-  /** Returns true if this and another object are the same native object. */
+  /** Returns true if this object and `other` refer to the same native object. */
   sameAs(other: unknown): boolean;
-  /** Releases the object. Using it afterwards is an error. */
+  /** Releases the object immediately, without waiting for the garbage collector. Using it afterwards is an error. */
   dispose(): void;
   toString(): string;
 }
@@ -120,17 +123,26 @@ export class ObjectRef {
 export interface FieldOptions {
   /** Type of the field, such as `int`, `float`, `str`, `Any`, or the key of an object type. Default: `Any`. */
   type?: string;
+  /** Documentation of the field. */
   doc?: string;
+  /** Default value of the field. */
   default?: Convertible;
+  /** Function that returns the default value of each new object. */
   defaultFactory?: (() => Convertible) | PackedFunc;
-  /** Makes the field read-only after construction. Default: false. */
+  /** True if the field cannot be assigned after construction. Default: false. */
   readOnly?: boolean;
+  /** False if the constructor does not accept the field. Default: true. */
   init?: boolean;
+  /** False to omit the field from the printed form. Default: true. */
   repr?: boolean;
+  /** False to ignore the field in recursive comparison and hashing. Default: true. */
   compare?: boolean;
+  /** Role in structural equality: ignored, or a definition of variables (docs/operations.md). Default: compared. */
   structural?: 'ignore' | 'def' | 'defPattern';
 }
+/** Fields of a type by name, each declared by the name of its type or by options. */
 export type Fields = { readonly [name: string]: string | FieldOptions };
+/** How structural equality compares objects of a type (docs/operations.md). */
 export type Structural = 'tree' | 'var' | 'dag' | 'constTree' | 'unique';
 export interface ObjectClass {
   new (fields?: { readonly [name: string]: Convertible }): any;
@@ -138,10 +150,10 @@ export interface ObjectClass {
   readonly prototype: ObjectRef;
 }
 
-/** Registers a class for a type. A class with a static property `fields` defines the type. */
+/** Registers the class of the type `key`. A class with a static property `fields` defines the type; otherwise it must exist. */
 export function registerObject<C extends abstract new (...args: any[]) => ObjectRef>(key: string, cls: C): C;
 export function registerObject(key: string): <C extends abstract new (...args: any[]) => ObjectRef>(cls: C) => C;
-/** Defines a type, and returns its class. */
+/** Defines the type `key` without a class statement, and returns its class. */
 export function defineType(
   key: string,
   description?: {
@@ -152,21 +164,23 @@ export function defineType(
     structural?: Structural;
   },
 ): ObjectClass;
-/** Returns the class of a type. */
+/** Returns the class of the type `key`. An unknown type is a `TypeError`. */
 export function classOf(key: string): ObjectClass;
-/** Reads a field by its name. With `bigint`, integers are bigints. */
+/** Returns the value of a field. With `bigint`, integers are returned as bigints. */
 export function getField(object: ObjectRef, name: string, options?: { bigint?: boolean }): any;
-/** Returns a value that a type has registered under a name, or undefined. */
+/** Returns the attribute `name` of the type `key`, such as `__ffi_repr__`, or undefined. */
 export function typeAttribute(key: string, name: string, options?: { bigint?: boolean }): any;
 
-/** An immutable sequence, `ffi.Array`. */
+/** An immutable sequence, `ffi.Array`. Elements are read by `at` or `get`, not by `array[index]`. */
 export class ArrayRef<T = any> extends ObjectRef implements Iterable<T> {
   constructor(items?: Iterable<Convertible>);
-  /** The same container, which returns integers as bigints. */
+  /** The same container, which returns every integer as a bigint. */
   readonly bigint: this;
   readonly length: number;
   readonly size: number;
+  /** Returns an element, or undefined if the index is out of range. Negative indices count from the end. */
   at(index: number): T | undefined;
+  /** Returns an element. An index that is negative or out of range is an error. */
   get(index: number): T;
   includes(value: Convertible): boolean;
   keys(): IterableIterator<number>;
@@ -261,38 +275,50 @@ export class Tensor extends ObjectRef {
   readonly isReadOnly: boolean;
   /** Number of elements. */
   readonly size: number;
-  /** The memory of the tensor as a typed array, without a copy. */
+  /**
+   * Typed array that shares the memory of the tensor, which must be contiguous and on the CPU. Elements of types without a typed array
+   * appear as integers of their size (float16 as `Uint16Array`) or as bytes.
+   */
   readonly data: TypedArray;
-  /** Returns the elements as nested arrays. */
+  /** Copies the elements to nested arrays, from any device. */
   toArray(): any;
-  /** Returns a copy of the content. */
+  /** Returns a copy of the elements as bytes. */
   toBytes(): Bytes;
+  /** Returns a tensor of another shape that shares the memory. One extent may be -1, and is then inferred. */
   reshape(shape: Iterable<number>): Tensor;
+  /** Returns this tensor if it is contiguous, otherwise a contiguous copy. */
   contiguous(): Tensor;
+  /** Returns this tensor if it is on the device, otherwise a copy on the device. */
   to(device: Device): Tensor;
 }
 
-/** Makes a tensor with a copy of the content of a typed array, or of nested arrays of numbers. */
+/**
+ * Creates a tensor with a copy of a typed array or of nested arrays of numbers. Default `shape`: that of the content. Default `dtype`: that
+ * of the typed array, `float32` for numbers.
+ */
 export function tensor(content: TypedArray | Uint8ClampedArray, shape?: readonly number[], dtype?: DType | string): Tensor;
 export function tensor(content: number | readonly unknown[], shape?: readonly number[], dtype?: DType | string): Tensor;
-/** Makes a tensor of zeros. Default: `float32`, on the CPU. */
+/** Creates a tensor filled with zeros. Defaults: `dtype` float32, `device` CPU. */
 export function empty(shape: Iterable<number>, dtype?: DType | string, device?: Device): Tensor;
 
-/** A module, which is usually a loaded library. */
+/** A collection of functions by name, usually a loaded library. */
 export class Module extends ObjectRef {
   private constructor();
+  /** Kind of the module, such as `opencl`. */
   readonly kind: string;
+  /** Modules that this module refers to, and that are exported together with it. */
   readonly imports: Module[];
+  /** Returns a function. With `imports`, also searches the imported modules; with `allowMissing`, returns undefined if there is none. */
   getFunction(name: string, options?: { imports?: boolean; allowMissing?: false }): PackedFunc;
   getFunction(name: string, options: { imports?: boolean; allowMissing: boolean }): PackedFunc | undefined;
   functionNames(options?: { imports?: boolean }): string[];
   importModule(module: Module): void;
 }
 
-/** Loads a library. */
+/** Loads a library file as a module. */
 export function loadModule(path: string | URL): Module;
 
-/** The type of an element of a tensor. */
+/** Element type of a tensor, such as `float32`: the code of DLPack, the number of bits, and the number of vector lanes. */
 export class DType {
   private constructor();
   static parse(text: string): DType;
@@ -304,7 +330,7 @@ export class DType {
 }
 export function dtype(text: string): DType;
 
-/** A device: its type and its index. */
+/** A device, such as `opencl:0`. `type` is the number that DLPack assigns to the device type, and `name` its name. */
 export class Device {
   private constructor();
   readonly type: number;
@@ -316,7 +342,7 @@ export class Device {
 export function device(type: string | number, index?: number): Device;
 export function cpu(index?: number): Device;
 
-/** An address that native code passes on. */
+/** A native address, which JavaScript can pass to native code but not dereference. */
 export class OpaquePointer {
   private constructor();
   readonly address: bigint;
@@ -325,33 +351,39 @@ export class OpaquePointer {
 }
 export function opaque(address: number | bigint): OpaquePointer;
 
-/** A byte string. Other typed arrays are tensors. */
+/** A byte string, as native code returns it. It converts to bytes, unlike other `Uint8Array`s, which convert to tensors. */
 export class Bytes extends Uint8Array {}
 export function bytes(content: ArrayLike<number> | Iterable<number>): Bytes;
 
-/** A number that is passed as a float even if it is an integer. */
+/** A number that is passed as a float, even if its value is an integer. Created by `float`. */
 export class Float {
   constructor(value: number);
   valueOf(): number;
 }
 export function float(value: number): Float;
 
-/** Base class of the errors whose kind is not a built-in class. Every error that comes from native code is an instance. */
+/**
+ * Base class of errors whose kind is not the name of a built-in JavaScript error class. `instanceof AnyfnError` is true for every error
+ * that comes from native code, including those of built-in classes.
+ */
 export class AnyfnError extends Error {
   /** Kind of the error, such as `ValueError`. */
   kind: string;
 }
 /** Classes of errors by kind, such as `errors.ValueError`. */
 export const errors: { readonly [kind: string]: new (message?: string, options?: { cause?: unknown }) => AnyfnError };
-/** Registers the class of the errors of a kind, in both directions. */
+/**
+ * Registers a class for a kind of error: native errors of the kind are thrown as instances, and an instance that a callback throws reaches
+ * native code as an error of the kind. Without a kind, the name of the class is used.
+ */
 export function registerError<C extends new (message?: string) => Error>(kind: string, cls: C): C;
 export function registerError<C extends new (message?: string) => Error>(cls: C): C;
 
 /** Returns true if two values are structurally equal. */
 export function structuralEqual(a: Convertible, b: Convertible): boolean;
-/** Returns a hash that structurally equal values share in every process. */
+/** Returns the structural hash, which is the same for structurally equal values, in every process. */
 export function structuralHash(value: Convertible): bigint;
-/** Returns an object and all objects that it refers to as JSON. */
+/** Saves a value, with all objects that it refers to, as JSON text. */
 export function saveJson(value: Convertible): string;
-/** Returns the object that `saveJson` has written. */
+/** Loads a value from JSON text that `saveJson` has written. */
 export function loadJson(text: string): any;
