@@ -356,6 +356,13 @@ def test_the_guide():
     run_page("docs/devices.md", {}, 5)
 
 
+@needs_device
+@pytest.mark.skipif("ANYFN_WHEEL" in os.environ, reason="runs with the sources, not with the wheel")
+def test_the_guide_of_compiled_functions():
+    """Runs ``docs/device-functions.md`` block by block."""
+    run_page("docs/device-functions.md", {}, 3)
+
+
 @pytest.fixture(params=["spawn", "server"])
 def session(request, opencl):
     """Yields a session with a child process, and one with a server that grants uploads and the devices."""
