@@ -148,6 +148,10 @@ def deploy(step, row, options, dense, arrays):
     programs = []
     if options:
         programs += [("C", [options.dense_c]), ("Rust", [options.dense_rust])]
+    if getattr(options, "node", None):
+        programs.append(("JavaScript", [options.node, Path(__file__).resolve().parents[1] / "te/dense.mjs"]))
+    else:
+        print("   Node.js is not installed, so it does not load it")
     paths = [work / f"dense{number}.npy" for number in range(len(arrays))]
     for path, array in zip(paths, arrays):
         np.save(path, array)

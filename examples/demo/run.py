@@ -4,8 +4,8 @@ A function written in Python is compiled and runs in several languages (``dense.
 each other, host code and kernels of a device are linked (``link.py``), and one function is sent to a board. The script takes the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
-        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--peer-python PYTHON] [--no-board REASON] \\
-        [--board COMMAND...]
+        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--node NODE] [--peer-python PYTHON] \\
+        [--no-board REASON] [--board COMMAND...]
 """
 
 import argparse
@@ -207,6 +207,7 @@ def main():
     for name in ("--plugin", "--work", "--c-program", "--rust-program", "--dense-c", "--dense-rust"):
         parser.add_argument(name, required=True)
     parser.add_argument("--link", nargs=3, help="programs in C, C++ and Rust that call a library with kernels")
+    parser.add_argument("--node", help="Node.js, with the package in bindings/js built")
     parser.add_argument("--peer-python")
     parser.add_argument("--no-board", help="why there is no board")
     parser.add_argument("--board", nargs=argparse.REMAINDER, help="the words that run `anyfn` for AArch64; the last option")

@@ -52,6 +52,11 @@ pub(crate) fn build_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::build_dir())
 }
 
+/// Copies the libraries of the demonstration's build into the package.
+pub(crate) fn copy_demo_package(run: &Run) -> Result<()> {
+    copy_libraries(run, &paths::demo_dir())
+}
+
 /// Copies the libraries of the release build into the package.
 pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::release_dir())

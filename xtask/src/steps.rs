@@ -125,8 +125,8 @@ const CLASSIC_LIBRARY: &str = "testing/classic";
 const COMPAT: &[&str] = &["xtask/src/compat.rs", "xtask/src/python.rs", "bindings/c/include", ".x/setup"];
 
 /// Cargo arguments that build only the packages that the demonstration uses.
-const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
-     -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
+const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-js -p anyfn-compiler-lib -p anyfn-testing \
+     -p anyfn-demo -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense --bin link";
 
 /// Returns the steps of `./x build`.
 pub(crate) fn build() -> Vec<Step> {
@@ -422,6 +422,10 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
         Step::new("python package", |run| python::copy_libraries(run, &paths::demo_dir()))
             .uses(&["optimised build"])
             .needs_member("bindings/python"),
+        Step::new("javascript package", javascript::copy_demo_package)
+            .uses(&["optimised build"])
+            .needs_member("bindings/js")
+            .skip_if(javascript::unavailable),
         Step::new("c programs", examples::build_c_programs)
             .uses(&["optimised build"])
             .needs_member("crates/lib")
@@ -434,7 +438,7 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
     steps.push(
         Step::new("scenarios", move |_| examples::demo(is_all))
             .needs_member("bindings/python")
-            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..3] })
+            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..4] })
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
     );
@@ -443,8 +447,8 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
 
 /// Steps whose results the scenarios of the demonstration use. The last step exists only with the
 /// emulated board.
-const SCENARIOS_WITH_BOARD: [&str; 4] =
-    ["optimised build", "python package", "c programs", "command for aarch64"];
+const SCENARIOS_WITH_BOARD: [&str; 5] =
+    ["optimised build", "python package", "javascript package", "c programs", "command for aarch64"];
 
 /// Returns the steps of `./x bench`.
 pub(crate) fn bench() -> Vec<Step> {
