@@ -11,8 +11,8 @@ use crate::entry::{arg, entry, panic_text};
 use crate::env::{Env, Res, Value};
 use crate::js_function::{self, JsFunction};
 use crate::shared::Job;
-use crate::state::{Js, Lent, State};
-use crate::{env, tensor};
+use crate::state::{Js, State};
+use crate::{env, state, tensor};
 
 /// Calls the JavaScript function behind a native function. This is the `safe_call` of every [`JsFunction`].
 ///
@@ -100,6 +100,7 @@ enum Outcome {
 
 /// Calls a JavaScript function with native arguments. With `awaits`, a promise is returned as such.
 fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -> Res<Outcome> {
+    check_lent(js)?;
     let Some(callee) = js.env.get(function.value) else { return js.env.error("the function is gone") };
     let mut inline = [Value::NONE; 8];
     let mut heap = Vec::new();
@@ -117,9 +118,7 @@ fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -
             None => js.lift(arg, function.big)?,
         };
     }
-    check_resizable(js)?;
     let result = js.env.call(callee, values)?;
-    check_intact(js)?;
     for (view, copy) in &copies {
         write_back(js, *view, copy)?;
     }
@@ -183,39 +182,18 @@ fn write_back(js: Js<'_>, view: *const DLTensor, copy: &Tensor) -> Res<()> {
     written.map_err(|error| js.throw(error))
 }
 
-/// Throws if a call in progress has lent a resizable buffer, which JavaScript code could make smaller.
-fn check_resizable(js: Js<'_>) -> Res<()> {
-    for index in 0..js.state.lent.borrow().len() {
-        let Some(lent) = js.state.lent.borrow().get(index).copied() else { return Ok(()) };
-        let buffer = js.env.typed_array(lent.array)?.buffer;
-        let resizable = js.env.named(buffer, c"resizable")?;
-        if js.env.is_true(resizable) {
+/// Throws if native code holds the address of memory that JavaScript code could detach or resize.
+fn check_lent(js: Js<'_>) -> Res<()> {
+    for lent in state::lent_here() {
+        // The memory of a `SharedArrayBuffer` stays where it is as long as the array lives.
+        if lent.is_held && js.env.is_array_buffer(js.env.typed_array(lent.array)?.buffer)? {
             return js.env.type_error(
-                "native code cannot call JavaScript while it borrows a resizable ArrayBuffer; pass a copy (`slice`) or a tensor",
+                "native code cannot call JavaScript while it borrows an ArrayBuffer, which the callback could detach; pass a tensor \
+                 (`anyfn.tensor(array)`), or an array over a SharedArrayBuffer",
             );
         }
     }
     Ok(())
-}
-
-/// Throws if JavaScript code has detached a buffer that a call in progress has lent.
-fn check_intact(js: Js<'_>) -> Res<()> {
-    let lent: Vec<Lent> = js.state.lent.borrow().clone();
-    if lent.iter().all(|lent| is_intact(js, lent)) {
-        return Ok(());
-    }
-    js.env.error("a typed array was detached while native code used its memory")
-}
-
-/// Returns true if a typed array still has the memory with which it was lent.
-fn is_intact(js: Js<'_>, lent: &Lent) -> bool {
-    // SAFETY: entries of the list describe views of calls in progress.
-    let tensor: &DLTensor = unsafe { &*lent.tensor };
-    // SAFETY: these views have one dimension.
-    let length = unsafe { *tensor.shape };
-    js.env
-        .typed_array(lent.array)
-        .is_ok_and(|memory| memory.data == tensor.data && memory.length as i64 == length)
 }
 
 /// Runs a job on the thread of its environment. With `awaits`, a promise is awaited.

@@ -1,6 +1,6 @@
 //! Calls from JavaScript to native functions.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::panic::catch_unwind;
 use std::ptr;
@@ -14,8 +14,8 @@ use anyfn::{Any, Error, TensorView};
 use crate::entry::{FEW, SOME, arg, entry};
 use crate::env::{Res, Value};
 use crate::lower::{Arrays, Views};
-use crate::state::{BORROWED_TENSOR, Js, Lent, State};
-use crate::{callback, pool, slots, tensor};
+use crate::state::{BORROWED_TENSOR, Js, Lent};
+use crate::{callback, js_function, pool, slots, state, tensor};
 
 entry! {
     /// `call(slot, ...args)`: calls the function of a slot.
@@ -101,7 +101,12 @@ fn call_with(
     }
     let before = js.state.lent.borrow().len();
     if !views.is_empty() {
-        let entries = views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array });
+        if args.len() > 1 {
+            check_unchanged(js, &views)?;
+        }
+        let is_held = !is_own_function(js, function);
+        let entries =
+            views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array, is_held });
         js.state.lent.borrow_mut().extend(entries);
     }
     let outermost = js.state.depth.get() == 0;
@@ -127,6 +132,24 @@ fn call_with(
         None => Ok(()),
         Some(error) => Err(js.throw(error)),
     }
+}
+
+/// Throws if JavaScript code that ran while later arguments were converted, such as a getter, has detached or resized an array.
+fn check_unchanged(js: Js<'_>, views: &Views) -> Res<()> {
+    for view in views.iter() {
+        let memory = js.env.typed_array(view.array)?;
+        if memory.data != view.tensor.data || memory.length as i64 != view.length() {
+            return js
+                .env
+                .type_error("a typed array was detached or resized while other arguments were converted");
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a function is a JavaScript function of this environment. It receives the typed arrays themselves.
+fn is_own_function(js: Js<'_>, function: *mut TVMFFIObject) -> bool {
+    js_function::from_handle(function).is_some_and(|function| ptr::eq(&*function.shared, &*js.state.shared))
 }
 
 /// Calls a native function on this thread.
@@ -220,15 +243,8 @@ fn call_blocking(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any]) -> Res
 }
 
 thread_local! {
-    /// State of the environment of this thread, or NULL.
-    static HERE: Cell<*const State> = const { Cell::new(ptr::null()) };
     /// Addresses of the tensors that the call on this thread, which a thread of an environment waits for, has borrowed.
     static BORROWED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Sets the state of the environment of this thread; NULL when the environment ends.
-pub(crate) fn set_here(state: *const State) {
-    HERE.set(state);
 }
 
 /// Makes a tensor of a typed array that native code has borrowed and is about to keep. JavaScript may detach the array later, so the
@@ -238,10 +254,7 @@ pub(crate) fn set_here(state: *const State) {
 /// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.
 pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
     let made = catch_unwind(|| {
-        // SAFETY: the state lives until `set_here` replaces it.
-        let state = unsafe { HERE.get().as_ref() };
-        let is_lent =
-            state.is_some_and(|state| state.lent.borrow().iter().any(|lent| ptr::eq(lent.tensor, view)));
+        let is_lent = state::lent_here().iter().any(|lent| ptr::eq(lent.tensor, view));
         if !is_lent && !BORROWED.with_borrow(|all| all.contains(&view.addr())) {
             return Ok(None);
         }

@@ -35,7 +35,6 @@ mod tensor;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::path::Path;
-use std::ptr;
 use std::sync::Arc;
 
 use crate::entry::{Export, arg, entry};
@@ -97,7 +96,7 @@ fn register(js: Js<'_>, state: *mut State, exports: Value) -> Res<()> {
     js.state.waker.set(waker);
     js.state.shared.set_waker(waker);
     js.state.shared.set_state(state.cast());
-    calls::set_here(state);
+    state::enter_thread(state);
     for functions in [EXPORTS, objects::EXPORTS, tensor::EXPORTS] {
         entry::add(js, exports, functions)?;
     }
@@ -133,7 +132,7 @@ unsafe extern "C" fn close(state: *mut c_void) {
     // SAFETY: the state is freed later.
     let state = unsafe { &*state.cast::<State>() };
     state.shared.close();
-    calls::set_here(ptr::null());
+    state::leave_thread(state);
     let objects = state.slots.borrow_mut().take_all();
     drop(objects);
 }

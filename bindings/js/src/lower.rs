@@ -37,6 +37,13 @@ pub(crate) struct View {
     pub(crate) array: Value,
 }
 
+impl View {
+    /// Returns the number of elements.
+    pub(crate) fn length(&self) -> i64 {
+        self.shape[0]
+    }
+}
+
 /// Number of views that need no allocation.
 const INLINE: usize = 4;
 
@@ -269,14 +276,18 @@ impl Js<'_> {
     }
 
     fn lower_array(self, value: Value, memory: Memory, arrays: &mut Arrays<'_>) -> Res<Any> {
+        let mut memory = memory;
+        let mut is_bytes = false;
+        if memory.kind == array_type::UINT8 || memory.kind == array_type::UINT8_CLAMPED {
+            is_bytes = self.env.is_true(self.call_hook(&self.state.hooks.is_bytes, &[value])?);
+            // A proxy among the prototypes of the array may have run any code.
+            memory = self.env.typed_array(value)?;
+        }
         if memory.data.is_null() {
             self.check_attached(memory.buffer)?;
         }
-        if memory.kind == array_type::UINT8 || memory.kind == array_type::UINT8_CLAMPED {
-            let is_bytes = self.call_hook(&self.state.hooks.is_bytes, &[value])?;
-            if self.env.is_true(is_bytes) {
-                return Ok(bytes_of(&memory, memory.length));
-            }
+        if is_bytes {
+            return Ok(bytes_of(&memory, memory.length));
         }
         let Some((code, bits)) = usize::try_from(memory.kind).ok().and_then(|kind| DTYPES.get(kind)).copied()
         else {

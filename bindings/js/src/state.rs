@@ -40,6 +40,35 @@ pub(crate) struct Hooks {
 pub(crate) struct Lent {
     pub(crate) tensor: *const DLTensor,
     pub(crate) array: Value,
+    /// True if native code has received the address of the memory. False if the callee is a JavaScript function.
+    pub(crate) is_held: bool,
+}
+
+thread_local! {
+    /// States of the environments of this thread: one for each time that JavaScript has loaded the addon.
+    static HERE: RefCell<Vec<*const State>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Adds the state of an environment of this thread. [`leave_thread`] must be called before the state is freed.
+pub(crate) fn enter_thread(state: *const State) {
+    let _ = HERE.try_with(|here| here.borrow_mut().push(state));
+}
+
+/// Removes the state of an environment that ends.
+pub(crate) fn leave_thread(state: *const State) {
+    let _ = HERE.try_with(|here| here.borrow_mut().retain(|other| *other != state));
+}
+
+/// Returns the typed arrays that calls in progress on this thread have lent, whichever environment made the calls.
+pub(crate) fn lent_here() -> Vec<Lent> {
+    let mut all = Vec::new();
+    let _ = HERE.try_with(|here| {
+        for state in &*here.borrow() {
+            // SAFETY: a state stays valid until `leave_thread` removes it.
+            all.extend_from_slice(&unsafe { &**state }.lent.borrow());
+        }
+    });
+    all
 }
 
 /// State of an environment. It is used only on the environment's thread.

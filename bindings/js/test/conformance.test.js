@@ -5,7 +5,7 @@ const assert = require('node:assert/strict');
 const { test } = require('node:test');
 
 const { samples } = require('./support.js');
-const { cases, callback, make, plain, call, run } = require('./corpus.js');
+const { cases, callback, make, owned, plain, call, run } = require('./corpus.js');
 
 samples();
 
@@ -18,7 +18,7 @@ test('values go out and come back', async (t) => {
     await t.test(name, () => {
       const made = make(value);
       assert.deepEqual(plain(call('testing.echo', made)), plain(made));
-      assert.deepEqual(plain(call('testing.apply', callback('echo'), made)), plain(made));
+      assert.deepEqual(plain(call('testing.apply', callback('echo'), owned(made))), plain(made));
     });
   }
 });

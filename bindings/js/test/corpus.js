@@ -96,6 +96,9 @@ function make(value, scope = {}) {
   }
 }
 
+/** Returns a value that may be passed to native code that calls JavaScript: an ArrayBuffer cannot be lent to such code. */
+const owned = (value) => (ArrayBuffer.isView(value) && !(value instanceof anyfn.Bytes) ? anyfn.tensor(value) : value);
+
 const number = (value) => ['float', Object.is(value, -0) ? '-0' : String(value)];
 const NAMES = new Map(Object.entries(ARRAYS).map(([name, cls]) => [cls, name]).reverse());
 
@@ -134,4 +137,4 @@ function run(one) {
   return f.with(named).bigint(...args);
 }
 
-module.exports = { cases, callback, make, plain, call, run };
+module.exports = { cases, callback, make, owned, plain, call, run };

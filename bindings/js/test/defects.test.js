@@ -44,7 +44,7 @@ test('a view ignores its data type, and some types cannot be read', () => {
 });
 
 test('a tensor that a callback receives cannot be passed on', () => {
-  const x = Float32Array.of(1, 2);
+  const x = new Float32Array(new SharedArrayBuffer(8)).fill(1.5);
   assert.equal(sample('pass_on_read_only')(x, (array) => sample('tensor_sum')(array)), 3);
   assert.equal(sample('lend_constants')((tensor) => sample('tensor_describe')(tensor).length > 0), true);
 });

@@ -7,7 +7,7 @@
 const { isDeepStrictEqual } = require('node:util');
 
 const { anyfn, samples } = require('./support.js');
-const { cases, callback, make, plain, call } = require('./corpus.js');
+const { cases, callback, make, owned, plain, call } = require('./corpus.js');
 
 const { define, run, prefixes } = JSON.parse(process.argv[2]);
 const NAME = 'JavaScript';
@@ -44,7 +44,7 @@ function runInJavaScript(prefix) {
     const value = make(VALUES.get(name));
     return [
       [name, same(value, (x) => call(`${prefix}.echo`, x))],
-      [name, same(value, (x) => call(`${prefix}.apply`, callback('echo'), x))],
+      [name, same(value, (x) => call(`${prefix}.apply`, callback('echo'), owned(x)))],
     ];
   });
   checks.push(['raised', () => raises('told so', () => call(`${prefix}.raise_error`, 'ValueError', 'told so'))]);

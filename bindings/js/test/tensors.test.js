@@ -70,7 +70,7 @@ test('tensors on other devices and with strides say what to do', () => {
 });
 
 test('a callback receives the typed array that was lent', () => {
-  const x = Float32Array.from([1, 2]);
+  const x = new Float32Array(new SharedArrayBuffer(8));
   let seen;
   sample('pass_on_read_only')(x, (array) => {
     seen = array;
@@ -93,12 +93,69 @@ test('a detached buffer is refused', () => {
   assert.equal(sample('tensor_sum')(new Float32Array(0)), 0);
 });
 
-test('a buffer that JavaScript detaches while native code uses it is an error', () => {
-  const x = new Float32Array(4);
-  assert.throws(
-    () => sample('pass_on_read_only')(x, () => void structuredClone(x.buffer, { transfer: [x.buffer] })),
-    { message: /detached while/ },
-  );
+const detach = (array) => void structuredClone(array.buffer, { transfer: [array.buffer] });
+
+test('JavaScript cannot detach a buffer while native code has its address', () => {
+  const x = Float32Array.of(1, 2);
+  let called = 0;
+  const f = () => {
+    called += 1;
+    detach(x);
+  };
+  const refused = { name: 'TypeError', message: /borrows an ArrayBuffer.*anyfn\.tensor/ };
+  assert.throws(() => sample('pass_on_read_only')(x, f), refused);
+  // Native code that ignores the error of one callback cannot make another one.
+  assert.throws(() => sample('apply')(sample('apply'), f, x), refused);
+  // While a thread uses the memory, this one runs the callbacks of other threads.
+  assert.throws(() => sample('apply_on_thread')(f, x), refused);
+  assert.deepEqual([called, [...x]], [0, [1, 2]]);
+  // No native code has the address of an array that is passed to a JavaScript function.
+  anyfn.registerFunc('js.detach', detach, { override: true });
+  anyfn.getGlobalFunc('js.detach')(x);
+  assert.equal(x.length, 0);
+  const tensor = anyfn.tensor([1, 2]);
+  assert.equal(sample('pass_on_read_only')(tensor, (same) => same.data[1]), 2);
+});
+
+test('JavaScript cannot detach a buffer while later arguments are converted', () => {
+  const array = anyfn.getGlobalFunc('ffi.Array');
+  const x = new Float64Array(1 << 16);
+  const getter = {
+    get a() {
+      detach(x);
+      return 1;
+    },
+  };
+  assert.throws(() => array(x, getter), { name: 'TypeError', message: /detached or resized while other arguments/ });
+  const y = new Float64Array(1 << 16);
+  const proxy = new Proxy({}, { get: () => detach(y) });
+  assert.throws(() => array.with({})(1, y, proxy), { name: 'TypeError', message: /detached or resized while other arguments/ });
+  const bytes = Object.setPrototypeOf(anyfn.bytes([1, 2, 3]), new Proxy(anyfn.Bytes.prototype, {
+    getPrototypeOf(target) {
+      detach(bytes);
+      return Object.getPrototypeOf(target);
+    },
+  }));
+  assert.throws(() => sample('echo')(bytes), { name: 'TypeError', message: /ArrayBuffer is detached/ });
+});
+
+test('an instance of the package that was loaded again lends as well', () => {
+  const { cache } = require;
+  const loaded = { ...cache };
+  for (const name of Object.keys(cache)) delete cache[name];
+  try {
+    const again = require('..');
+    assert.notEqual(again, anyfn);
+    const x = Float32Array.of(1, 2);
+    for (const { getGlobalFunc } of [anyfn, again]) assert.deepEqual(getGlobalFunc('testing.echo')(x).toArray(), [1, 2]);
+    // The other instance does not know the array; its functions are refused as well.
+    const f = again.convert(() => 1);
+    again.registerFunc('js.again', f);
+    assert.throws(() => anyfn.getGlobalFunc('js.again')(x), { name: 'TypeError', message: /borrows an ArrayBuffer/ });
+  } finally {
+    for (const name of Object.keys(cache)) delete cache[name];
+    Object.assign(cache, loaded);
+  }
 });
 
 test('a resizable buffer is lent only to functions that do not call JavaScript', { skip: skip('resizable buffers', !ArrayBuffer.prototype.resize && 'Node.js 18 has no resizable buffers') }, () => {
@@ -106,7 +163,7 @@ test('a resizable buffer is lent only to functions that do not call JavaScript',
   const x = new Float32Array(buffer);
   x.fill(1);
   assert.equal(sample('tensor_sum')(x), 4);
-  assert.throws(() => sample('pass_on_read_only')(x, () => buffer.resize(0)), { name: 'TypeError', message: /resizable/ });
+  assert.throws(() => sample('pass_on_read_only')(x, () => buffer.resize(0)), { name: 'TypeError', message: /borrows/ });
   buffer.resize(8);
   assert.equal(sample('tensor_sum')(x), 2);
   const kept = sample('echo')(x);
