@@ -65,7 +65,8 @@ function createTensors(native, { ObjectRef, setClass }) {
 
     /**
      * The memory of the tensor as a typed array, without a copy. The tensor must be contiguous and on the CPU. Elements of types
-     * that JavaScript lacks are shown as integers of their size (float16, bfloat16) or as bytes.
+     * that JavaScript lacks are shown as integers of their size (float16, bfloat16) or as bytes. The array of a read-only tensor is
+     * a copy.
      */
     get data() {
       const known = this[DATA];
@@ -79,7 +80,9 @@ function createTensors(native, { ObjectRef, setClass }) {
 
     /** Returns the elements as nested JavaScript arrays. */
     toArray() {
-      const elements = Array.from(this.to(Device.of('cpu')).contiguous().data);
+      const { data } = this.to(Device.of('cpu')).contiguous();
+      if (data.length !== this.size) throw new TypeError(`elements of type ${this.dtype} are no numbers; use data or toBytes()`);
+      const elements = Array.from(data);
       if (this.dtype.toString() === 'bool') elements.forEach((value, index) => (elements[index] = value !== 0));
       const { shape } = this;
       const nest = (dimension, from, count) => {

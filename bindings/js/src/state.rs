@@ -198,9 +198,15 @@ impl<'a> Js<'a> {
 fn tensor_bytes(object: &ObjectRef) -> i64 {
     let view = AnyView::from(object);
     let Ok(tensor) = view.get::<TensorView<'_>>() else { return 0 };
-    let bits = usize::from(tensor.as_dl().dtype.bits) * usize::from(tensor.as_dl().dtype.lanes);
-    let bytes = tensor.num_elements().unwrap_or(0).saturating_mul(bits.div_ceil(8));
-    i64::try_from(bytes).unwrap_or(0)
+    i64::try_from(byte_size(&tensor)).unwrap_or(0)
+}
+
+/// Returns the number of bytes that the elements of a tensor occupy without gaps. Elements of less than a byte share bytes.
+pub(crate) fn byte_size(tensor: &TensorView<'_>) -> usize {
+    let dtype = tensor.as_dl().dtype;
+    let bits = u128::from(dtype.bits) * u128::from(dtype.lanes);
+    let bits = tensor.num_elements().unwrap_or(0) as u128 * bits;
+    usize::try_from(bits.div_ceil(8)).unwrap_or(0)
 }
 
 /// Type index of a borrowed tensor.

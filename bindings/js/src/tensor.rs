@@ -7,7 +7,7 @@ use anyfn::{Any, AnyView, DType, Error, ObjectRef, Shape, Tensor, TensorView};
 
 use crate::entry::{Export, arg, entry};
 use crate::env::{Res, Value};
-use crate::state::Js;
+use crate::state::{Js, byte_size};
 use crate::sys;
 
 /// Functions that this module adds to the exports.
@@ -58,7 +58,7 @@ entry! {
 
 entry! {
     /// `tensorBuffer(slot)`: returns an `ArrayBuffer` over the memory of a contiguous tensor in the memory of the host. The buffer
-    /// keeps the tensor alive. Returns undefined if the host does not allow such buffers.
+    /// keeps the tensor alive. Returns undefined if the host does not allow such buffers. The buffer of a read-only tensor is a copy.
     fn tensor_buffer(js: Js<'_>, args: &[Value]) {
         let tensor = tensor(js, args)?;
         let view = tensor.view();
@@ -72,8 +72,14 @@ entry! {
         if !view.is_contiguous() {
             return js.env.type_error("the tensor is not contiguous; `contiguous()` makes a compact copy");
         }
-        let bits = usize::from(dl.dtype.bits) * usize::from(dl.dtype.lanes);
-        let size = view.num_elements().unwrap_or(0) * bits.div_ceil(8);
+        if view.is_read_only() {
+            // JavaScript has no arrays that cannot be written.
+            return match view.to_bytes() {
+                Ok(bytes) => js.env.array_buffer(&bytes),
+                Err(error) => Err(js.throw(error)),
+            };
+        }
+        let size = byte_size(&view);
         let data = view.data();
         if size == 0 || data.is_null() {
             return js.env.array_buffer(&[]);

@@ -59,6 +59,24 @@ test('tensors are made of arrays', () => {
   assert.throws(() => new anyfn.Tensor(), TypeError);
 });
 
+test('elements that are smaller or larger than numbers are bytes', () => {
+  const small = anyfn.empty([2 ** 23 + 1], 'int4');
+  assert.equal(small.data.length, 2 ** 22 + 1);
+  assert.equal(small.data.reduce((sum, x) => sum + x), 0);
+  assert.deepEqual(small.toBytes().length, small.data.length);
+  const lanes = anyfn.tensor(Float32Array.of(1, 2, 3, 4), [2], 'float32x2');
+  assert.deepEqual([...new Float32Array(lanes.data.buffer)], [1, 2, 3, 4]);
+  for (const tensor of [small, lanes]) assert.throws(() => tensor.toArray(), { name: 'TypeError', message: /toBytes/ });
+  assert.deepEqual(anyfn.tensor(Uint8Array.of(1, 2), [2], 'float8_e4m3fn').toArray(), [1, 2]);
+});
+
+test('the memory of a read-only tensor cannot be written', () => {
+  const tensor = sample('pass_on_read_only')(Float32Array.of(1, 2), sample('echo'));
+  assert.equal(tensor.isReadOnly, true);
+  tensor.data[0] = 5;
+  assert.equal(sample('tensor_sum')(tensor), 3);
+});
+
 test('tensors on other devices and with strides say what to do', () => {
   const device = anyfn.getGlobalFunc('anyfn.device_enable_null')();
   const there = anyfn.tensor([1, 2]).to(device);
