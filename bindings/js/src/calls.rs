@@ -109,11 +109,7 @@ fn call_with(
             views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array, is_held });
         js.state.lent.borrow_mut().extend(entries);
     }
-    let outermost = js.state.depth.get() == 0;
-    if outermost {
-        js.state.shared.cross();
-    }
-    js.state.depth.set(js.state.depth.get() + 1);
+    let was_native = js.state.shared.set_native(true);
     let failed = if is_blocking(function) {
         call_blocking(js, function, values).map(|value| *result = value.into_raw()).err()
     } else {
@@ -121,10 +117,7 @@ fn call_with(
         let code = unsafe { call_into(function, values, result) };
         if code == 0 { None } else { Some(Error::take_raised()) }
     };
-    js.state.depth.set(js.state.depth.get() - 1);
-    if outermost {
-        js.state.shared.cross();
-    }
+    js.state.shared.set_native(was_native);
     if !views.is_empty() {
         js.state.lent.borrow_mut().truncate(before);
     }
@@ -238,7 +231,10 @@ fn call_blocking(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any]) -> Res
     )?;
     let take = || result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     let is_done = || result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some();
+    // Other threads do not wait in vain, however long this takes.
+    let was_native = js.state.shared.set_native(false);
     js.state.shared.serve_until(is_done, |job| callback::run_job(js, job, false));
+    js.state.shared.set_native(was_native);
     take().unwrap_or_else(|| Err(Error::new("InternalError", "a call ended without a result")))
 }
 

@@ -73,7 +73,6 @@ unsafe extern "C" fn napi_register_module_v1(env: *mut sys::Env, exports: *mut s
         hooks: Hooks::default(),
         slots: RefCell::new(Slots::default()),
         lent: RefCell::new(Vec::new()),
-        depth: Cell::new(0),
         pending: Cell::new(0),
         waker: Cell::new(Waker::NONE),
     }));

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// State of the environment, for use on its thread.
     state: AtomicPtr<()>,
     closed: AtomicBool,
-    /// Number of times that the thread has entered or left native code through its outermost call: odd while a call is in progress.
+    /// Number of times that the thread has entered or left a native call that does not serve jobs: odd during such a call.
     calls: AtomicU64,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -122,11 +122,16 @@ impl Shared {
         usable.then(|| (self.env, self.state.load(Ordering::Acquire)))
     }
 
-    /// Marks that the thread of the environment enters or leaves native code.
+    /// Tells whether the thread of the environment is in a native call that does not serve jobs. Returns what was told before.
     #[inline]
-    pub(crate) fn cross(&self) {
+    pub(crate) fn set_native(&self, is_native: bool) -> bool {
         // Only the thread of the environment writes.
-        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let calls = self.calls.load(Ordering::Relaxed);
+        let was_native = calls % 2 == 1;
+        if is_native != was_native {
+            self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+        }
+        was_native
     }
 
     /// Ends the environment: wakes all waiting threads with an error.
@@ -194,12 +199,17 @@ impl Shared {
         drop(queue);
         // The thread may wait for jobs.
         self.changed.notify_one();
-        let (began, at) = (Instant::now(), self.calls.load(Ordering::Relaxed));
+        let (mut began, mut at) = (Instant::now(), self.calls.load(Ordering::Relaxed));
         loop {
             if let Some(result) = job.wait(INTERVAL) {
                 return result;
             }
-            let is_stuck = at % 2 == 1 && self.calls.load(Ordering::Relaxed) == at && began.elapsed() > STUCK;
+            let now = self.calls.load(Ordering::Relaxed);
+            if now != at {
+                // The thread may also have entered the call after the job was posted.
+                (began, at) = (Instant::now(), now);
+            }
+            let is_stuck = at % 2 == 1 && began.elapsed() > STUCK;
             if is_stuck && self.withdraw(&job) {
                 return Err(Error::new(
                     "RuntimeError",

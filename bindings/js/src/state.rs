@@ -77,8 +77,6 @@ pub(crate) struct State {
     pub(crate) hooks: Hooks,
     pub(crate) slots: RefCell<Slots>,
     pub(crate) lent: RefCell<Vec<Lent>>,
-    /// Number of calls of native code in progress on this thread.
-    pub(crate) depth: Cell<u32>,
     /// Number of calls on other threads whose promises are not settled.
     pub(crate) pending: Cell<u32>,
     pub(crate) waker: Cell<crate::env::Waker>,

@@ -84,6 +84,24 @@ test('a thread waits until the event loop runs', () => {
   assert.equal(out, 'later 1\n');
 });
 
+test('threads wait for each other while the thread of the environment serves them', () => {
+  const busy = (i) => {
+    const end = Date.now() + 450;
+    while (Date.now() < end);
+    return i;
+  };
+  assert.equal(sample('apply_on_threads')(busy, 13), 78);
+});
+
+test('a thread notices a native call that began after its own call', async () => {
+  const started = sample('apply').callAsync([() => 'too late']).catch((error) => error);
+  // The event loop does not run until the thread has posted its call.
+  const end = Date.now() + 200;
+  while (Date.now() < end);
+  assert.equal(sample('apply')(sleep, 6.5, false), 6.5);
+  assert.match((await started).message, /one native call for 5 seconds/);
+});
+
 test('a function that waits for itself by a thread is an error, not a deadlock', async () => {
   // `apply` is not registered as blocking, and calls a function that waits for a thread.
   const began = Date.now();
