@@ -68,15 +68,19 @@ const LINES_MAX = 64;
 function makeError(slot, [kind, message, backtrace], cause, above) {
   const cls = classOfKind(kind);
   const options = cause === undefined ? undefined : { cause };
+  const make = (made) => {
+    define(made, 'kind', kind);
+    define(made, KIND, kind);
+    define(made, TAG, slot);
+    return made;
+  };
   let error;
   try {
-    error = new cls(message, options);
+    error = make(new cls(message, options));
   } catch {
-    error = new AnyfnError(message, options);
+    // The constructor of a registered class throws, or its instances are frozen.
+    error = make(new AnyfnError(message, options));
   }
-  define(error, 'kind', kind);
-  define(error, KIND, kind);
-  define(error, TAG, slot);
   if (Error.captureStackTrace) Error.captureStackTrace(error, above);
   const frames = backtrace.split('\n').slice(0, LINES_MAX).map(shownFrame).filter(Boolean);
   const stack = String(error.stack);

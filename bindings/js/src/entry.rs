@@ -64,8 +64,13 @@ pub(crate) unsafe fn enter(
     }));
     match done {
         Ok(Ok(value)) => value.as_ptr(),
-        // An exception is pending, or the environment is being terminated.
-        Ok(Err(_)) => ptr::null_mut(),
+        Ok(Err(_)) => {
+            // An exception is pending, the environment is being terminated, or the engine has refused an operation without an exception.
+            if !env_of_call.is_exception_pending() {
+                let _ = env_of_call.error::<()>("the JavaScript engine has refused to make or to read a value");
+            }
+            ptr::null_mut()
+        }
         Err(payload) => {
             let _ = env_of_call.error::<()>(&format!("panic in the addon of anyfn: {}", panic_text(&*payload)));
             ptr::null_mut()

@@ -13,6 +13,9 @@ pub(crate) struct Thrown;
 
 pub(crate) type Res<T> = Result<T, Thrown>;
 
+/// Number of bytes of a string that every engine can represent.
+const STRING_SAFE: usize = (1 << 28) - 16;
+
 /// A JavaScript value. Valid until the end of the handle scope in which it was obtained.
 #[derive(Clone, Copy, PartialEq)]
 #[repr(transparent)]
@@ -127,10 +130,23 @@ impl Env {
     /// Makes a string. Invalid UTF-8 is replaced by U+FFFD.
     pub(crate) fn string(self, text: &[u8]) -> Res<Value> {
         let data: *const c_char = text.as_ptr().cast();
-        if text.is_ascii() {
-            return make!(self, napi_create_string_latin1(data, text.len()));
+        let made = match text.is_ascii() {
+            true => make!(self, napi_create_string_latin1(data, text.len())),
+            false => make!(self, napi_create_string_utf8(data, text.len())),
+        };
+        match made {
+            Err(Thrown) if text.len() > STRING_SAFE => self.string_too_long(text.len()),
+            made => made,
         }
-        make!(self, napi_create_string_utf8(data, text.len()))
+    }
+
+    /// Throws a `RangeError` about a string, unless another exception is pending. The engine refuses such strings without one.
+    #[cold]
+    fn string_too_long(self, length: usize) -> Res<Value> {
+        if self.is_exception_pending() {
+            return Err(Thrown);
+        }
+        self.range_error(&format!("a string of {length} bytes is too long for this JavaScript engine"))
     }
 
     /// Makes an array of values.

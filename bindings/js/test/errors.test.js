@@ -4,7 +4,7 @@
 const assert = require('node:assert/strict');
 const { test } = require('node:test');
 
-const { anyfn, samples } = require('./support.js');
+const { anyfn, samples, run } = require('./support.js');
 
 const sample = samples();
 const apply = sample('apply');
@@ -109,4 +109,33 @@ test('errors are values, too', () => {
 test('a promise as a result is an error that says what to do', () => {
   assert.throws(() => apply(async () => 1), { name: 'TypeError', message: /callAsync/ });
   assert.throws(() => apply(() => Promise.resolve(1)), TypeError);
+});
+
+test('a native error whose registered class cannot be used keeps its kind and message', () => {
+  class Frozen extends Error {
+    constructor(message) {
+      super(message);
+      Object.freeze(this);
+    }
+  }
+  class Throwing extends Error {
+    constructor() {
+      super();
+      throw new RangeError('from the constructor');
+    }
+  }
+  for (const cls of [Frozen, Throwing]) {
+    anyfn.registerError('Unusable', cls);
+    assert.throws(() => sample('raise_error')('Unusable', 'native'), { kind: 'Unusable', message: 'native' });
+  }
+});
+
+test('a string that the engine cannot represent is an error', () => {
+  const { code, out, err } = run(`
+    const half = 'x'.repeat(2 ** 28);
+    const text = anyfn.getGlobalFunc('ffi.ToJSONGraphString');
+    try { console.log(text([half, half + 'y'], null)); } catch (error) { console.log(error.name, error.message); }
+  `);
+  assert.match(out, /^RangeError a string of \d+ bytes is too long/, err);
+  assert.equal(code, 0);
 });
