@@ -125,10 +125,13 @@ function createTensors(native, { ObjectRef, setClass }) {
     if (Array.isArray(content) || typeof content === 'number') {
       const found = [];
       for (let level = content; Array.isArray(level); level = level[0]) found.push(level.length);
+      const check = (level, depth) => {
+        const fits = depth < found.length ? Array.isArray(level) && level.length === found[depth] : !Array.isArray(level);
+        if (!fits) throw new TypeError('tensor: the nested arrays differ in length');
+        if (depth < found.length) for (const element of level) check(element, depth + 1);
+      };
+      check(content, 0);
       const elements = [content].flat(Infinity);
-      if (elements.length !== found.reduce((size, extent) => size * extent, 1)) {
-        throw new TypeError('tensor: the nested arrays differ in length');
-      }
       const type = dtypeOf(dtype ?? 'float32');
       const cls = ARRAYS[`${type.code}:${type.bits}`];
       if (!cls || type.bits === 16 && type.code !== 0 && type.code !== 1) {
@@ -137,8 +140,12 @@ function createTensors(native, { ObjectRef, setClass }) {
       const big = cls === BigInt64Array || cls === BigUint64Array;
       return native.tensorMake(cls.from(elements, big ? BigInt : Number), shape ?? found, type);
     }
-    if (!ArrayBuffer.isView(content)) throw new TypeError('tensor: expected a typed array or nested arrays of numbers');
-    return native.tensorMake(content, shape ?? [content.length], dtype === undefined ? undefined : dtypeOf(dtype));
+    if (!ArrayBuffer.isView(content) || content instanceof DataView) {
+      throw new TypeError('tensor: expected a typed array or nested arrays of numbers');
+    }
+    // As an argument, an instance of Bytes or Buffer represents bytes, which have no data type.
+    const type = dtype ?? (content instanceof Uint8Array ? 'uint8' : undefined);
+    return native.tensorMake(content, shape ?? [content.length], type === undefined ? undefined : dtypeOf(type));
   }
 
   /** Makes a tensor of zeros. */

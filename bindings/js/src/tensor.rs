@@ -102,16 +102,20 @@ unsafe extern "C" fn finalize(_env: *mut sys::Env, _data: *mut c_void, hint: *mu
     drop(unsafe { Box::from_raw(hint.cast::<ObjectRef>()) });
 }
 
+fn extent(js: Js<'_>, value: Value) -> Res<i64> {
+    let number = js.env.number(value)?;
+    if number.fract() != 0.0 || number.abs() >= (1i64 << 53) as f64 || number.is_nan() {
+        return js.env.type_error(&format!("expected an integer as the extent of a shape, got {number}"));
+    }
+    Ok(number as i64)
+}
+
 entry! {
     /// `tensorMake(array, shape, dtype)`: makes a tensor with a copy of the content of a typed array. Without a data type, the tensor
     /// has that of the array.
     fn tensor_make(js: Js<'_>, args: &[Value]) {
-        let shape: Vec<i64> = js
-            .env
-            .elements(arg(js, args, 1)?)?
-            .into_iter()
-            .map(|extent| js.env.number(extent).map(|extent| extent as i64))
-            .collect::<Res<_>>()?;
+        let extents = js.env.elements(arg(js, args, 1)?)?;
+        let shape = extents.into_iter().map(|value| extent(js, value)).collect::<Res<Vec<i64>>>()?;
         let content = js.lower_owned(arg(js, args, 0)?)?;
         let dtype = arg(js, args, 2)?;
         let made = if js.env.is_undefined(dtype) {

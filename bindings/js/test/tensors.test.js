@@ -53,7 +53,18 @@ test('tensors are made of arrays', () => {
   assert.deepEqual(anyfn.tensor([true, false], undefined, 'bool').toArray(), [true, false]);
   assert.deepEqual(anyfn.empty([2, 1], 'uint8').toArray(), [[0], [0]]);
   assert.throws(() => anyfn.tensor([[1], [2, 3]]), { name: 'TypeError', message: /differ in length/ });
+  for (const ragged of [[[1, 2, 3], [4, 5], [6, 7, 8, 9]], [[1, 2], 3, 4], [1, [2]], [[1], [[2]]]]) {
+    assert.throws(() => anyfn.tensor(ragged), { name: 'TypeError', message: /differ in length/ });
+  }
   assert.throws(() => anyfn.tensor(Int32Array.from([1, 2, 3]), [2, 2]), { name: 'ValueError' });
+  for (const extent of [2.5, NaN, Infinity]) {
+    assert.throws(() => anyfn.tensor(new Float32Array(4), [extent, 2]), { name: 'TypeError', message: /expected an integer as the extent/ });
+  }
+  for (const bytes of [Buffer.from([1, 2]), anyfn.bytes([1, 2]), Uint8Array.of(1, 2)]) {
+    const tensor = anyfn.tensor(bytes);
+    assert.deepEqual([String(tensor.dtype), tensor.toArray()], ['uint8', [1, 2]]);
+  }
+  assert.throws(() => anyfn.tensor(new DataView(new ArrayBuffer(4))), { name: 'TypeError', message: /expected a typed array/ });
   assert.throws(() => anyfn.tensor('x'), TypeError);
   assert.throws(() => anyfn.tensor([1], [1], 'float16'), { name: 'TypeError', message: /typed array/ });
   assert.throws(() => new anyfn.Tensor(), TypeError);
