@@ -8,8 +8,10 @@ const { anyfn, samples, run } = require('./support.js');
 
 const sample = samples();
 const COUNT = process.env.ANYFN_SOAK ? 1000000 : 100000;
-// Bytes that the process may grow by. Each kind would need more if it leaked its objects.
+// Bytes that the process may grow by. With ANYFN_SOAK, each kind would need more if it leaked its objects.
 const GROWTH = 24e6;
+// Number of native objects that may be left, because a sweep begins after 4096 of them. Each kind makes more.
+const LEFT = 6000;
 
 const apply = sample('apply');
 const echo = sample('echo');
@@ -34,6 +36,20 @@ const KINDS = {
 // Slow ones.
 const FEWER = new Set(['tensors', 'typed arrays', 'errors']);
 
+// Objects of the addon that refer to native ones, and objects of the runtime and of the sample functions.
+const addon = require('../node/native.js').load();
+const counts = ['testing.live_objects_by_type', 'anyfn.live_objects'].map((name) => anyfn.getGlobalFunc(name));
+const live = () => counts.reduce((sum, count) => [...count().values()].reduce((a, b) => a + b, sum), addon.live());
+
+/** Returns the number of native objects when garbage collections free no more of them. */
+async function liveInTheEnd(enough) {
+  for (let i = 0; i < 50 && live() > enough; i += 1) {
+    globalThis.gc?.();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return live();
+}
+
 const rss = () => (globalThis.gc?.(), process.memoryUsage().rss);
 
 for (const [name, make] of Object.entries(KINDS)) {
@@ -49,25 +65,38 @@ for (const [name, make] of Object.entries(KINDS)) {
     };
     await round(count / 4);
     await new Promise(setImmediate);
-    const before = rss();
+    const [before, liveBefore] = [rss(), await liveInTheEnd(0)];
     await round(count);
     const grown = rss() - before;
     assert.ok(grown < GROWTH, `${Math.round(grown / 1e6)} MB`);
     await new Promise(setImmediate);
+    const left = (await liveInTheEnd(liveBefore + LEFT)) - liveBefore;
+    assert.ok(left <= LEFT, `${left} native objects`);
   });
 }
 
-test('native objects are released after a collection, without further calls', async () => {
-  const before = anyfn.getGlobalFunc('testing.live_objects_by_type');
-  const live = () => before().get('testing.Point') ?? 0;
-  let kept = Array.from({ length: 5000 }, () => makePoint(1, 2));
-  assert.ok(live() === 0 || live() >= kept.length);
-  kept = null;
-  for (let i = 0; i < 50 && live() > 100; i += 1) {
-    globalThis.gc?.();
+test('callbacks are released after the calls', async () => {
+  const refs = Array.from({ length: 100 }, () => {
+    const f = (x) => x;
+    assert.equal(apply(f, 1), 1);
+    return new WeakRef(f);
+  });
+  const left = () => refs.filter((ref) => ref.deref()).length;
+  for (let i = 0; i < 50 && left() > 1; i += 1) {
     await new Promise((resolve) => setTimeout(resolve, 5));
+    globalThis.gc?.();
   }
-  assert.ok(live() <= 100, `${live()} points live`);
+  if (globalThis.gc) assert.ok(left() <= 1, `${left()} functions`);
+});
+
+test('native objects are released after a collection, without further calls', async () => {
+  const before = await liveInTheEnd(0);
+  let kept = Array.from({ length: 5000 }, () => makePoint(1, 2));
+  // A slot and a native object each.
+  assert.ok(live() >= before + 2 * kept.length);
+  kept = null;
+  const left = (await liveInTheEnd(before + 100)) - before;
+  assert.ok(left <= 100, `${left} objects`);
 });
 
 test('asynchronous calls leave nothing', async () => {
