@@ -12,7 +12,7 @@ use crate::env::{Env, Res, Value};
 use crate::js_function::{self, JsFunction};
 use crate::shared::Job;
 use crate::state::{Js, State};
-use crate::{env, state, tensor};
+use crate::{env, pool, state, tensor};
 
 /// Calls the JavaScript function behind a native function. This is the `safe_call` of every [`JsFunction`].
 ///
@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn safe_call(
         match function.shared.here() {
             // SAFETY: this is the thread of the environment, which has not ended, and the ABI passes valid arguments.
             Some((env, state)) => unsafe { call_here(env, state.cast(), function, args, num_args) },
-            None => function.shared.call(handle.cast(), args, num_args),
+            None => function.shared.call(handle.cast(), args, num_args, pool::wait_for_javascript),
         }
     }));
     let called = called.unwrap_or_else(|payload| Err(Error::new("InternalError", panic_text(&*payload))));

@@ -182,12 +182,14 @@ impl Shared {
         self.lock().jobs.pop_front()
     }
 
-    /// Calls a JavaScript function on the thread of the environment, and waits for its result.
-    pub(crate) fn call(
+    /// Calls a JavaScript function on the thread of the environment, and waits for its result. If this takes a while, the rest of it is
+    /// the lifetime of a value that `wait` makes.
+    pub(crate) fn call<W>(
         &self,
         function: *mut TVMFFIObject,
         args: *const TVMFFIAny,
         count: i32,
+        wait: impl Fn() -> W,
     ) -> Result<Any, Error> {
         let job = Arc::new(Job { function, args, count, result: Mutex::new(None), ended: Condvar::new() });
         let mut queue = self.lock();
@@ -200,9 +202,13 @@ impl Shared {
         // The thread may wait for jobs.
         self.changed.notify_one();
         let (mut began, mut at) = (Instant::now(), self.calls.load(Ordering::Relaxed));
+        let mut waiting = None;
         loop {
             if let Some(result) = job.wait(INTERVAL) {
                 return result;
+            }
+            if waiting.is_none() {
+                waiting = Some(wait());
             }
             let now = self.calls.load(Ordering::Relaxed);
             if now != at {

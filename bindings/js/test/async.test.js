@@ -50,6 +50,12 @@ test('native code on another thread calls JavaScript in the event loop, and awai
   assert.deepEqual(doubled, Array.from({ length: 200 }, (_, i) => 2 * i));
 });
 
+test('more calls than threads wait for promises that wait for calls', async () => {
+  const nested = () => sample('apply').callAsync([async () => sleep.callAsync([0.01, false])]);
+  const results = await Promise.all(Array.from({ length: 150 }, nested));
+  assert.deepEqual(results, Array(150).fill(0.01));
+});
+
 test('callbacks from many threads at once', () => {
   let calls = 0;
   const sum = sample('apply_on_threads')((i) => ((calls += 1), i), 16);
