@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyfn::abi::{DLTensor, TVMFFIAny, TVMFFIObject, kTVMFFIDLTensorPtr};
-use anyfn::{Any, Error, Tensor, TensorView};
+use anyfn::{Any, Error, TensorView};
 
 use crate::entry::{arg, entry, panic_text};
 use crate::env::{Env, Res, Value};
 use crate::js_function::{self, JsFunction};
-use crate::shared::Job;
+use crate::shared::{Copies, Job};
 use crate::state::{Js, State};
 use crate::{env, pool, state, tensor};
 
@@ -70,7 +70,7 @@ unsafe fn call_here(
     let args = unsafe { views(args, count) };
     let done = env.scoped(|| match invoke(js, function, args, false) {
         Ok(Outcome::Value(value)) => Ok(value),
-        Ok(Outcome::Promise(_)) => Err(Error::new("InternalError", "unexpected promise")),
+        Ok(Outcome::Promise(..)) => Err(Error::new("InternalError", "unexpected promise")),
         Err(thrown) => Err(failed(js, thrown)),
     });
     done.unwrap_or_else(|thrown| Err(failed(js, thrown)))
@@ -95,7 +95,7 @@ unsafe fn views<'a>(args: *const TVMFFIAny, count: i32) -> &'a [TVMFFIAny] {
 
 enum Outcome {
     Value(Any),
-    Promise(Value),
+    Promise(Value, Copies),
 }
 
 /// Calls a JavaScript function with native arguments. With `awaits`, a promise is returned as such.
@@ -111,7 +111,7 @@ fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -
             &mut heap
         }
     };
-    let mut copies: Vec<(*const DLTensor, Tensor)> = Vec::new();
+    let mut copies = Copies::new();
     for (value, arg) in values.iter_mut().zip(args) {
         *value = match foreign_view(js, arg) {
             Some(view) => lift_copy(js, view, &mut copies)?,
@@ -119,13 +119,12 @@ fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -
         };
     }
     let result = js.env.call(callee, values)?;
-    for (view, copy) in &copies {
-        write_back(js, *view, copy)?;
+    let is_promise = js.env.is_promise(result);
+    if is_promise && awaits {
+        return Ok(Outcome::Promise(result, copies));
     }
-    if js.env.is_promise(result) {
-        if awaits {
-            return Ok(Outcome::Promise(result));
-        }
+    write_back(js, &copies)?;
+    if is_promise {
         return js.env.type_error(
             "the function returned a promise, for which native code on the thread of the event loop cannot wait; call the native \
              function with callAsync, or return a value",
@@ -148,7 +147,7 @@ fn foreign_view(js: Js<'_>, arg: &TVMFFIAny) -> Option<*const DLTensor> {
 /// Converts a borrowed tensor, which is valid only during the call, to a tensor that JavaScript may keep: a copy, which is written back
 /// after the call.
 #[cold]
-fn lift_copy(js: Js<'_>, view: *const DLTensor, copies: &mut Vec<(*const DLTensor, Tensor)>) -> Res<Value> {
+fn lift_copy(js: Js<'_>, view: *const DLTensor, copies: &mut Copies) -> Res<Value> {
     // SAFETY: the caller of the function passes a valid tensor.
     let dl = unsafe { &*view };
     // SAFETY: the tensor stays valid until the call has ended.
@@ -165,21 +164,23 @@ fn lift_copy(js: Js<'_>, view: *const DLTensor, copies: &mut Vec<(*const DLTenso
     }
 }
 
-#[cold]
-fn write_back(js: Js<'_>, view: *const DLTensor, copy: &Tensor) -> Res<()> {
-    // SAFETY: the call has not ended, so the tensor is valid.
-    let dl = unsafe { &*view };
-    // SAFETY: the tensor stays valid until the call has ended.
-    let borrowed = unsafe { TensorView::from_dl(dl) };
-    let written = (|| {
-        let bytes = copy.to_bytes()?;
-        if borrowed.to_bytes()? == *bytes {
-            return Ok(());
-        }
-        borrowed.write_bytes()?.copy_from_slice(&bytes);
-        Ok(())
-    })();
-    written.map_err(|error| js.throw(error))
+/// Copies what JavaScript has written back to the borrowed tensors of a call that has not ended.
+fn write_back(js: Js<'_>, copies: &Copies) -> Res<()> {
+    for (view, copy) in copies {
+        // SAFETY: the call has not ended, so the tensor is valid.
+        let dl = unsafe { &**view };
+        // SAFETY: the tensor stays valid until the call has ended.
+        let borrowed = unsafe { TensorView::from_dl(dl) };
+        let written = (|| {
+            let bytes = copy.to_bytes()?;
+            if borrowed.to_bytes()? != *bytes {
+                borrowed.write_bytes()?.copy_from_slice(&bytes);
+            }
+            Ok(())
+        })();
+        written.map_err(|error| js.throw(error))?;
+    }
+    Ok(())
 }
 
 /// Throws if native code holds the address of memory that JavaScript code could detach or resize.
@@ -204,7 +205,7 @@ pub(crate) fn run_job(js: Js<'_>, job: Arc<Job>, awaits: bool) {
     let args = unsafe { views(job.args, job.count) };
     let done = js.env.scoped(|| match invoke(js, function, args, awaits) {
         Ok(Outcome::Value(value)) => Some(Ok(value)),
-        Ok(Outcome::Promise(promise)) => match watch(js, promise, job.clone()) {
+        Ok(Outcome::Promise(promise, copies)) => match watch(js, promise, job.clone(), copies) {
             Ok(()) => None,
             Err(thrown) => Some(Err(failed(js, thrown))),
         },
@@ -216,7 +217,8 @@ pub(crate) fn run_job(js: Js<'_>, job: Arc<Job>, awaits: bool) {
     }
 }
 
-fn watch(js: Js<'_>, promise: Value, job: Arc<Job>) -> Res<()> {
+fn watch(js: Js<'_>, promise: Value, job: Arc<Job>, copies: Copies) -> Res<()> {
+    *job.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copies;
     let number = js.state.shared.promise(job);
     let number_value = js.env.double(number as f64)?;
     let watched = js.call_hook(&js.state.hooks.watch, &[promise, number_value]);
@@ -235,7 +237,9 @@ entry! {
         let value = arg(js, args, 2)?;
         let result = if js.env.is_true(arg(js, args, 1)?) {
             let big = js_function::from_handle(job.function).is_some_and(|function| function.big);
-            js.lower_result(value, big).map_err(|thrown| failed(js, thrown))
+            let copies = std::mem::take(&mut *job.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+            let result = write_back(js, &copies).and_then(|()| js.lower_result(value, big));
+            result.map_err(|thrown| failed(js, thrown))
         } else {
             Err(js.error_of(value, 32))
         };

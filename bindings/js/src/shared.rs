@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use anyfn::abi::{TVMFFIAny, TVMFFIObject};
-use anyfn::{Any, Error};
+use anyfn::abi::{DLTensor, TVMFFIAny, TVMFFIObject};
+use anyfn::{Any, Error, Tensor};
 
 use crate::env::{Deferred, Ref, Waker};
 use crate::sys;
@@ -76,7 +76,12 @@ pub(crate) struct Job {
     pub(crate) count: i32,
     result: Mutex<Option<Result<Any, Error>>>,
     ended: Condvar,
+    /// Borrowed tensors among the arguments, with the copies that a function has received whose promise is not settled.
+    pub(crate) copies: Mutex<Copies>,
 }
+
+/// Borrowed tensors, and the copies that JavaScript has received.
+pub(crate) type Copies = Vec<(*const DLTensor, Tensor)>;
 
 // SAFETY: the posting thread waits until the job has ended, so the arguments stay valid.
 unsafe impl Send for Job {}
@@ -138,16 +143,16 @@ impl Shared {
     pub(crate) fn close(&self) {
         let mut queue = self.lock();
         self.closed.store(true, Ordering::Release);
-        let jobs = queue.jobs.drain(..).collect::<Vec<_>>();
-        let promised = queue.promised.drain(..).map(|(_, job)| job).collect::<Vec<_>>();
-        for job in jobs.into_iter().chain(promised) {
+        let mut jobs = queue.jobs.drain(..).collect::<Vec<_>>();
+        jobs.extend(queue.promised.drain(..).map(|(_, job)| job));
+        for job in &jobs {
             job.end(Err(ended()));
         }
         queue.deletions.clear();
         let finished = std::mem::take(&mut queue.finished);
         drop(queue);
         self.changed.notify_all();
-        drop(finished);
+        drop((finished, jobs));
     }
 
     /// Deletes a reference on the thread of the environment. References end with their environment.
@@ -191,7 +196,14 @@ impl Shared {
         count: i32,
         wait: impl Fn() -> W,
     ) -> Result<Any, Error> {
-        let job = Arc::new(Job { function, args, count, result: Mutex::new(None), ended: Condvar::new() });
+        let job = Arc::new(Job {
+            function,
+            args,
+            count,
+            result: Mutex::new(None),
+            ended: Condvar::new(),
+            copies: Mutex::default(),
+        });
         let mut queue = self.lock();
         if self.closed.load(Ordering::Acquire) {
             return Err(ended());

@@ -124,6 +124,26 @@ test('a worker that is terminated in a loop, in a call, and while a thread waits
   );
 });
 
+test('a function of a worker writes to a typed array that it borrows, also after it has awaited', () => {
+  check(
+    `${WORKER}
+    (async () => {
+      const worker = work(\`
+        anyfn.registerFunc('js.write', (tensor) => void (tensor.data[0] = 41));
+        anyfn.registerFunc('js.write_later', async (tensor) => (await null, void (tensor.data[1] = 42)));
+        parentPort.postMessage(1); parentPort.once('message', () => process.exit());
+      \`);
+      await said(worker);
+      const x = Float32Array.of(1, 2);
+      for (const name of ['js.write', 'js.write_later']) anyfn.getGlobalFunc(name)(x);
+      console.log(x.join(' '));
+      worker.postMessage(0);
+    })();
+  `,
+    '41 42',
+  );
+});
+
 test('a thread that waits for a worker learns that it was terminated', () => {
   check(
     `${WORKER}
