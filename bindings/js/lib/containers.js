@@ -173,7 +173,15 @@ function createContainers(native, { ObjectRef, setClass }) {
     }
   }
 
-  const flat = (entries) => Array.from(entries instanceof Map || Symbol.iterator in entries ? entries : Object.entries(entries)).flat(1);
+  /** Returns keys and values in turn. */
+  function flat(entries) {
+    if (typeof entries !== 'object' || entries === null) throw new TypeError('expected entries, as in [[key, value]], or an object');
+    const all = Array.from(Symbol.iterator in entries ? entries : Object.entries(entries));
+    for (const entry of all) {
+      if (!Array.isArray(entry) || entry.length !== 2) throw new TypeError('expected each entry to be an array of a key and a value');
+    }
+    return all.flat(1);
+  }
 
   /** An immutable mapping, `ffi.Map`. */
   class MapRef extends Mapping {

@@ -351,7 +351,8 @@ impl Env {
 
     /// Returns the memory of a typed array. Fails, without an exception, for any other value.
     pub(crate) fn typed_array(self, value: Value) -> Res<Memory> {
-        let (mut kind, mut length, mut data) = (0, 0, ptr::null_mut());
+        // Node.js leaves the kind as it is for classes of arrays that it does not know, such as Float16Array.
+        let (mut kind, mut length, mut data) = (-1, 0, ptr::null_mut());
         let (mut buffer, mut offset) = (ptr::null_mut(), 0);
         call!(
             self,

@@ -131,6 +131,12 @@ test('containers have the protocols of JavaScript', () => {
   assert.deepEqual([...map], [['x', 1], ['y', null]]);
   assert.deepEqual([[...map.keys()], [...map.values()]], [['x', 'y'], [1, null]]);
 
+  assert.deepEqual([...new anyfn.MapRef([[[1], [2]], [3, [4]]])].map((entry) => JSON.stringify(entry)), ['[[1],[2]]', '[3,[4]]']);
+  assert.deepEqual([...new anyfn.DictRef(map)], [...map]);
+  for (const wrong of [[1, 2], [[1, 2, 3], [4]], [['k']], 'ab', null]) {
+    assert.throws(() => new anyfn.MapRef(wrong), { name: 'TypeError', message: /^expected/ });
+  }
+
   const dict = new anyfn.DictRef();
   dict.set('k', 1).set('l', 2);
   assert.deepEqual([dict.delete('k'), dict.delete('k'), [...dict.keys()]], [true, false, ['l']]);
