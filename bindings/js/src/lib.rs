@@ -13,7 +13,8 @@
 //! 4. [`tensor`], [`callback`], [`calls`], [`async_call`], [`objects`]
 //!
 //! Invariants: nothing unwinds into Node.js. No table is borrowed and no lock is held while JavaScript code or a deleter runs. No
-//! address of a JavaScript buffer is kept after the call to which it was passed.
+//! address of a JavaScript buffer is kept after the call to which it was passed, and no callback runs while native code has the address
+//! of one that can be detached.
 
 mod async_call;
 mod callback;

@@ -92,7 +92,8 @@ impl Js<'_> {
     #[cold]
     fn too_large(self, value: &str) -> Res<Value> {
         self.env.range_error(&format!(
-            "the integer {value} is not exact as a number; call the function through `.bigint`, which returns integers as bigints"
+            "the integer {value} is not exact as a number; `.bigint` of a function or a container, or the option `bigint` of getField and \
+             convert, gives integers as bigints"
         ))
     }
 
