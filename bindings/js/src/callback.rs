@@ -34,7 +34,13 @@ pub(crate) unsafe extern "C" fn safe_call(
         match function.shared.here() {
             // SAFETY: this is the thread of the environment, which has not ended, and the ABI passes valid arguments.
             Some((env, state)) => unsafe { call_here(env, state.cast(), function, args, num_args) },
-            None => function.shared.call(handle.cast(), args, num_args, pool::wait_for_javascript),
+            None => {
+                let mut waiting = None;
+                function.shared.call(handle.cast(), args, num_args, || {
+                    waiting.get_or_insert_with(pool::wait_for_javascript);
+                    state::is_running()
+                })
+            }
         }
     }));
     let called = called.unwrap_or_else(|payload| Err(Error::new("InternalError", panic_text(&*payload))));

@@ -187,14 +187,14 @@ impl Shared {
         self.lock().jobs.pop_front()
     }
 
-    /// Calls a JavaScript function on the thread of the environment, and waits for its result. If this takes a while, the rest of it is
-    /// the lifetime of a value that `wait` makes.
-    pub(crate) fn call<W>(
+    /// Calls a JavaScript function on the thread of the environment, and waits for its result. While this takes long, `goes_on` is called
+    /// now and then; if it returns false, the call ends with an error, unless the function has begun.
+    pub(crate) fn call(
         &self,
         function: *mut TVMFFIObject,
         args: *const TVMFFIAny,
         count: i32,
-        wait: impl Fn() -> W,
+        mut goes_on: impl FnMut() -> bool,
     ) -> Result<Any, Error> {
         let job = Arc::new(Job {
             function,
@@ -214,13 +214,15 @@ impl Shared {
         // The thread may wait for jobs.
         self.changed.notify_one();
         let (mut began, mut at) = (Instant::now(), self.calls.load(Ordering::Relaxed));
-        let mut waiting = None;
         loop {
             if let Some(result) = job.wait(INTERVAL) {
                 return result;
             }
-            if waiting.is_none() {
-                waiting = Some(wait());
+            if !goes_on() && self.withdraw(&job) {
+                return Err(Error::new(
+                    "RuntimeError",
+                    "the JavaScript environment that waits for this function is being terminated",
+                ));
             }
             let now = self.calls.load(Ordering::Relaxed);
             if now != at {

@@ -82,6 +82,26 @@ pub(crate) struct State {
     pub(crate) waker: Cell<crate::env::Waker>,
 }
 
+/// Returns false if an environment of this thread is being terminated, for example because the process exits. The thread that ends it
+/// waits for this one.
+pub(crate) fn is_running() -> bool {
+    let states = HERE.try_with(|here| here.borrow().clone()).unwrap_or_default();
+    states.into_iter().all(|state| {
+        // SAFETY: a state stays valid until `leave_thread` removes it, which happens on this thread.
+        let state = unsafe { &*state };
+        let Some((env, _)) = state.shared.here() else { return true };
+        // SAFETY: this is the thread of the environment, which has not ended; the scope is opened below.
+        let env = unsafe { Env::from_raw(env) };
+        let refused = env.scoped(|| {
+            let function = state.hooks.wrap.get().and_then(|function| env.get(function));
+            // An environment that is being terminated refuses this without an exception.
+            function
+                .is_some_and(|function| env.named(function, c"name").is_err() && !env.is_exception_pending())
+        });
+        refused.is_ok_and(|refused| !refused)
+    })
+}
+
 /// An environment with its state.
 #[derive(Clone, Copy)]
 pub(crate) struct Js<'a> {

@@ -144,6 +144,24 @@ test('a function of a worker writes to a typed array that it borrows, also after
   );
 });
 
+test('process.exit while a worker waits for a function of the main thread', () => {
+  check(
+    `${WORKER}
+    anyfn.registerFunc('js.main', (x) => x + 1);
+    const worker = work("parentPort.postMessage(1); const f = anyfn.getGlobalFunc('js.main'); for (let x = 0; ; ) x = f(x);");
+    worker.once('message', () => setTimeout(() => {
+      // The worker waits when this ends.
+      const end = Date.now() + 50;
+      while (Date.now() < end);
+      console.log('end');
+      process.exit(0);
+    }, 50));
+  `,
+    'end',
+    { timeout: 20000 },
+  );
+});
+
 test('a thread that waits for a worker learns that it was terminated', () => {
   check(
     `${WORKER}
