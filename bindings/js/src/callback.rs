@@ -74,7 +74,7 @@ unsafe fn call_here(
     let js = Js { env, state: unsafe { &*state } };
     // SAFETY: guaranteed by the caller.
     let args = unsafe { views(args, count) };
-    let done = env.scoped(|| match invoke(js, function, args, false) {
+    let done = env.scoped(|| match invoke(js, function, args, None, false) {
         Ok(Outcome::Value(value)) => Ok(value),
         Ok(Outcome::Promise(..)) => Err(Error::new("InternalError", "unexpected promise")),
         Err(thrown) => Err(failed(js, thrown)),
@@ -105,7 +105,15 @@ enum Outcome {
 }
 
 /// Calls a JavaScript function with native arguments. With `awaits`, a promise is returned as such.
-fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -> Res<Outcome> {
+/// The arguments belong to a job, or to a caller on this thread.
+fn invoke(
+    js: Js<'_>,
+    function: &JsFunction,
+    args: &[TVMFFIAny],
+    job: Option<&Job>,
+    awaits: bool,
+) -> Res<Outcome> {
+    let big = function.big;
     check_lent(js)?;
     let Some(callee) = js.env.get(function.value) else { return js.env.error("the function is gone") };
     let mut inline = [Value::NONE; 8];
@@ -121,10 +129,16 @@ fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -
     for (value, arg) in values.iter_mut().zip(args) {
         *value = match foreign_view(js, arg) {
             Some(view) => lift_copy(js, view, &mut copies)?,
-            None => js.lift(arg, function.big)?,
+            None => js.lift(arg, big)?,
         };
     }
+    if let Some(job) = job {
+        job.leave_args();
+    }
     let result = js.env.call(callee, values)?;
+    if job.is_some_and(|job| !job.use_args()) {
+        return js.env.error("the caller of the function has ended");
+    }
     let is_promise = js.env.is_promise(result);
     if is_promise && awaits {
         return Ok(Outcome::Promise(result, copies));
@@ -136,7 +150,7 @@ fn invoke(js: Js<'_>, function: &JsFunction, args: &[TVMFFIAny], awaits: bool) -
              function with callAsync, or return a value",
         );
     }
-    js.lower_result(result, function.big).map(Outcome::Value)
+    js.lower_result(result, big).map(Outcome::Value)
 }
 
 /// Returns the address of a borrowed tensor that no call on this thread has lent.
@@ -209,7 +223,7 @@ pub(crate) fn run_job(js: Js<'_>, job: Arc<Job>, awaits: bool) {
     let Some(function) = js_function::from_handle(handle) else { return };
     // SAFETY: the thread that posted the job waits, so the arguments are valid.
     let args = unsafe { views(job.args, job.count) };
-    let done = js.env.scoped(|| match invoke(js, function, args, awaits) {
+    let done = js.env.scoped(|| match invoke(js, function, args, Some(&job), awaits) {
         Ok(Outcome::Value(value)) => Some(Ok(value)),
         Ok(Outcome::Promise(promise, copies)) => match watch(js, promise, job.clone(), copies) {
             Ok(()) => None,
@@ -225,6 +239,7 @@ pub(crate) fn run_job(js: Js<'_>, job: Arc<Job>, awaits: bool) {
 
 fn watch(js: Js<'_>, promise: Value, job: Arc<Job>, copies: Copies) -> Res<()> {
     *job.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copies;
+    job.leave_args();
     let number = js.state.shared.promise(job);
     let number_value = js.env.double(number as f64)?;
     let watched = js.call_hook(&js.state.hooks.watch, &[promise, number_value]);
@@ -240,6 +255,9 @@ entry! {
     fn settle(js: Js<'_>, args: &[Value]) {
         let number = js.env.number(arg(js, args, 0)?)?;
         let Some(job) = js.state.shared.take_promised(number as u64) else { return js.env.undefined() };
+        if !job.use_args() {
+            return js.env.undefined();
+        }
         let value = arg(js, args, 2)?;
         let result = if js.env.is_true(arg(js, args, 1)?) {
             let big = js_function::from_handle(job.function).is_some_and(|function| function.big);

@@ -78,6 +78,18 @@ pub(crate) struct Job {
     ended: Condvar,
     /// Borrowed tensors among the arguments, with the copies that a function has received whose promise is not settled.
     pub(crate) copies: Mutex<Copies>,
+    use_of_args: Mutex<UseOfArgs>,
+}
+
+/// User of the arguments and the function object of a job.
+#[derive(Clone, Copy, PartialEq)]
+enum UseOfArgs {
+    /// The thread of the environment, or none yet.
+    InUse,
+    /// None, while JavaScript code runs: it has copies of its own.
+    Unused,
+    /// None any more: the caller has given up.
+    Abandoned,
 }
 
 /// Borrowed tensors, and the copies that JavaScript has received.
@@ -188,7 +200,7 @@ impl Shared {
     }
 
     /// Calls a JavaScript function on the thread of the environment, and waits for its result. While this takes long, `goes_on` is called
-    /// now and then; if it returns false, the call ends with an error, unless the function has begun.
+    /// now and then; if it returns false, the call ends with an error as soon as nothing uses the arguments.
     pub(crate) fn call(
         &self,
         function: *mut TVMFFIObject,
@@ -203,6 +215,7 @@ impl Shared {
             result: Mutex::new(None),
             ended: Condvar::new(),
             copies: Mutex::default(),
+            use_of_args: Mutex::new(UseOfArgs::InUse),
         });
         let mut queue = self.lock();
         if self.closed.load(Ordering::Acquire) {
@@ -218,7 +231,7 @@ impl Shared {
             if let Some(result) = job.wait(INTERVAL) {
                 return result;
             }
-            if !goes_on() && self.withdraw(&job) {
+            if !goes_on() && (self.withdraw(&job) || job.change(UseOfArgs::Unused, UseOfArgs::Abandoned)) {
                 return Err(Error::new(
                     "RuntimeError",
                     "the JavaScript environment that waits for this function is being terminated",
@@ -288,6 +301,25 @@ impl Shared {
 }
 
 impl Job {
+    fn change(&self, from: UseOfArgs, to: UseOfArgs) -> bool {
+        let mut now = self.use_of_args.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_from = *now == from;
+        if is_from {
+            *now = to;
+        }
+        is_from
+    }
+
+    /// Ends the use of the arguments and of the function object, while JavaScript code runs.
+    pub(crate) fn leave_args(&self) {
+        self.change(UseOfArgs::InUse, UseOfArgs::Unused);
+    }
+
+    /// Begins to use the arguments and the function object again. Returns false if the caller has given up, so that they are gone.
+    pub(crate) fn use_args(&self) -> bool {
+        self.change(UseOfArgs::Unused, UseOfArgs::InUse)
+    }
+
     /// Ends the job.
     pub(crate) fn end(&self, result: Result<Any, Error>) {
         *self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);

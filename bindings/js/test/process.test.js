@@ -162,6 +162,17 @@ test('process.exit while a worker waits for a function of the main thread', () =
   );
 });
 
+test('process.exit in a function that a worker waits for', () => {
+  check(
+    `${WORKER}
+    anyfn.registerFunc('js.main', (text) => (console.log(text), process.exit(0)));
+    work("anyfn.getGlobalFunc('js.main')('a string that is stored in an object');");
+  `,
+    'a string that is stored in an object',
+    { timeout: 20000 },
+  );
+});
+
 test('a thread that waits for a worker learns that it was terminated', () => {
   check(
     `${WORKER}
