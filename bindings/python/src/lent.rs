@@ -90,8 +90,8 @@ impl Loans {
         if let Some(index) = self.0.iter().position(|loan| loan.describes(&lent)) {
             // Two arguments with the same memory share a copy, so each shows the changes of the other.
             let loan = &self.0[index];
-            let (copy, before, is_whole) = (loan.copy.clone(), loan.before.clone(), loan.is_whole);
-            return self.add(view, copy, before, is_whole);
+            let (copy, before) = (loan.copy.clone(), loan.before.clone());
+            return self.add(view, copy, before, !is_in_main_memory(&lent) && !is_read_only);
         }
         if !is_in_main_memory(&lent) {
             let copy = gil::without(|| on_same_device(&lent)).map_err(error::raise)?;
@@ -120,8 +120,10 @@ impl Loans {
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);
         for (index, loan) in loans.iter().enumerate() {
-            // Two arguments with the same memory have one copy.
-            let is_first = loans[..index].iter().all(|other| other.handle() != loan.handle());
+            // Two arguments with the same memory have one copy. Only one of them may be read-only.
+            let is_first = loans[..index]
+                .iter()
+                .all(|other| other.handle() != loan.handle() || other.is_whole != loan.is_whole);
             if is_first
                 && let Err(error) = gil::without(|| loan.write_back())
                 && result.is_ok()

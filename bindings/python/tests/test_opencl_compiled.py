@@ -407,6 +407,18 @@ def test_a_python_function_is_called_between_two_launches(centre):
 
 
 @needs_device
+def test_a_tensor_that_is_an_argument_twice_is_written_back():
+    @anyfn.register_func("lent.twice", override=True)
+    def twice(x, y):
+        y.copyfrom(x.to("cpu").numpy() + 1)
+
+    for first, second, expected in [("A", "A", 1), ("read_only(A)", "A", 1), ("read_only(A)", "read_only(A)", 0)]:
+        func = tir.parse(f'def f(A: Buffer((4,), "float32")):\n    call_packed("lent.twice", {first}, {second})\n')
+        (out,) = call(anyfn.build(func, "opencl"), np.zeros(4, "float32"))
+        assert out.tolist() == [expected] * 4, (first, second)
+
+
+@needs_device
 def test_functions_are_looked_up_once(centre):
     module, lookups = anyfn.build(linked(), "opencl"), anyfn.get_global_func("ffi.ModuleLookups")
     x, before = np.linspace(-1, 1, 1000, dtype="float32"), lookups()
