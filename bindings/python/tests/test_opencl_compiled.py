@@ -407,6 +407,18 @@ def test_a_python_function_is_called_between_two_launches(centre):
 
 
 @needs_device
+def test_packed_functions_with_the_name_of_a_kernel():
+    @anyfn.register_func("f_kernel", override=True)
+    def called(x):
+        x.copyfrom(2 * x.to("cpu").numpy())
+
+    func = tir.parse(
+        'def f(A: Buffer((4,), "float32")):\n    for i in range(4):\n        A[i] = A[i] + 1.0\n    call_packed("f_kernel", A)\n'
+    )
+    assert call(anyfn.build(func, "opencl"), np.zeros(4, "float32"))[0].tolist() == [2] * 4
+
+
+@needs_device
 def test_a_tensor_that_is_an_argument_twice_is_written_back():
     @anyfn.register_func("lent.twice", override=True)
     def twice(x, y):

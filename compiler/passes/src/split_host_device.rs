@@ -39,6 +39,9 @@ pub fn split_host_device(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     names.sort();
     let mut functions: Vec<(String, Ref<PrimFunc>)> = Vec::new();
     let mut taken: HashSet<std::string::String> = names.iter().cloned().collect();
+    // The host code calls kernels and packed functions by name.
+    let mut called = Called(&mut taken);
+    module.functions.iter().for_each(|(_, func)| called.stmt(&func.body));
     for name in names {
         let Some(func) = module.functions.get(name.as_str())? else { continue };
         // A function that is split already, and one for other compiled code.
@@ -347,6 +350,18 @@ impl Axes {
             );
         }
         Ok(())
+    }
+}
+
+/// Visitor that collects the names of the packed functions that are called.
+struct Called<'a>(&'a mut HashSet<std::string::String>);
+
+impl Visitor for Called<'_> {
+    fn expr(&mut self, expr: &Expr) {
+        if let Some(call) = packed::as_packed(expr) {
+            self.0.insert(packed::name_of(call));
+        }
+        self.below_expr(expr);
     }
 }
 
