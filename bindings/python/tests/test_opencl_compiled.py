@@ -213,6 +213,56 @@ def test_numbers_and_truth_values_are_arguments():
 
 
 @needs_device
+def test_extents_that_only_numbers_determine():
+    """A negative extent is that of a loop that does not run."""
+    for dtype in ("int32", "int64"):
+        func = tir.parse(
+            f'def f(A: Buffer((64,), "int32"), n: {dtype}):\n    for b in bind("blockIdx.x", (n + 15) // 16):\n'
+            '        for t in bind("threadIdx.x", 16):\n            A[b * 16 + t] = 1\n'
+        )
+        module = anyfn.build(func, "opencl")
+        for number, ones in [(64, 64), (33, 48), (1, 16), (0, 0), (-100, 0), (-(2**31), 0)]:
+            (a,) = there(np.zeros(64, "int32"))
+            module(a, number)
+            assert a.to("cpu").numpy().tolist() == [1] * ones + [0] * (64 - ones), (dtype, number)
+
+
+@needs_device
+def test_loops_that_int32_cannot_count_are_refused():
+    n, m = tir.var("n"), tir.var("m")
+    once = 'def f(A: Buffer((1,), "int8"), n: int32, m: int32):\n    for i in bind("blockIdx.x", {}):\n        A[0] = 1\n'
+    module = anyfn.build(tir.parse(once.format("n * m")), "opencl")
+    (a,) = there(np.zeros(1, "int8"))
+    module(a, 5, 7)
+    module(a, -(2**15), 2**16)
+    with pytest.raises(OverflowError, match="f: loop `i` would run 4295032832 iterations, more than int32 can count"):
+        module(a, 2**16, 2**16 + 1)
+    # Between the multiples of 48 below and above 2^31, the index of a thread overflows.
+    module = anyfn.build(tir.parse(once.format("(n + 47) // 48")), "opencl")
+    with pytest.raises(OverflowError, match="f: loop `i` would run 2147483664 iterations"):
+        module(a, 2**31 - 10, 0)
+    x = te.compute((n, m), lambda i, j: tir.const(1, "int8"), name="X")
+    schedule = tir.Schedule(te.create_prim_func([x], name="f"))
+    outer, inner = schedule.get_loops("X")
+    schedule.bind(outer, "blockIdx.x")
+    schedule.split(inner, [None, 48])
+    text = anyfn.source(schedule, "opencl")
+    assert "f: loop `i1_0` would run" in text and "f: loop `i0` would run" not in text
+
+
+@needs_device
+@pytest.mark.soak
+def test_the_largest_extent_of_int32():
+    """2^31 - 1 elements: the sum of the extent and the size of a block does not fit into ``int32``."""
+    n = tir.var("n")
+    module = anyfn.build([te.compute((n,), lambda i: (i & 63).astype("int8"), name="X")], "opencl")
+    x = anyfn.zeros([2**31 - 1], "int8", "opencl:0")
+    module(x)
+    x = x.to("cpu").numpy()
+    assert (x[:-63].reshape(-1, 64) == np.arange(64)).all() and x[-63:].tolist() == list(range(63))
+
+
+@needs_device
 def test_random_schedules():
     """Random programs with random schedules for a device; ``device_fuzz.py`` runs for any given time."""
     done, refused, wrong = device_fuzz.batch(range(24))

@@ -13,6 +13,7 @@ mod access;
 mod check_bounds;
 mod compact_buffers;
 mod hoist;
+mod kernel_extents;
 mod loops;
 mod lower_blocks;
 mod lower_packed_calls;

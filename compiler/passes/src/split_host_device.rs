@@ -14,6 +14,7 @@ use anyfn_ir::visit::{Mutator, Visitor, captured_var, captures, on_enough_stack}
 use anyfn_ir::{ExprKind, StmtKind, analysis, make, packed, printer};
 
 use crate::hoist::has_bound;
+use crate::kernel_extents;
 use crate::private_buffers::THREAD_AXES;
 
 /// Largest size in bytes of an allocation that becomes private memory of a kernel of one thread.
@@ -166,6 +167,10 @@ impl Split<'_> {
             buffer_map.push((param.clone(), buffer));
             params.push(param);
         }
+        // The captured values are those of the body of the loop.
+        let mut of_extent = Vars(Vec::new());
+        of_extent.expr(&node.extent);
+        numbers.append(&mut of_extent.0);
         if passed.is_empty() && !Uses::of(&whole).calls {
             // Nothing outside of the kernel sees what it does.
             return Ok(make::evaluate(ops::i32(0)));
@@ -182,7 +187,7 @@ impl Split<'_> {
         let mut tags: Vec<String> = Vec::new();
         for (kind, extent) in axes.extents()? {
             tags.push(kind.text().into());
-            passed.push(extent.into_object());
+            passed.push(kernel_extents::launched(&extent)?.into_object());
         }
         let attrs = Map::try_from_iter([
             (String::from("global_symbol"), Any::new(String::from(name.as_str()))?),
@@ -195,7 +200,9 @@ impl Split<'_> {
             attrs,
         };
         self.kernels.push((name.as_str().into(), Ref::new(func)));
-        Ok(make::evaluate(packed::call_packed(&name, passed, DType::INT32)?))
+        let mut stmts = kernel_extents::checks(self.name, &axes.known())?;
+        stmts.push(make::evaluate(packed::call_packed(&name, passed, DType::INT32)?));
+        Ok(make::seq(stmts))
     }
 
     fn fresh(&mut self) -> std::string::String {
@@ -264,10 +271,13 @@ fn address<T: anyfn::Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
-/// Loops of a kernel that are bound to thread axes.
+/// Loops of a kernel.
 #[derive(Default)]
 struct Axes {
+    /// Loops that are bound to thread axes.
     loops: Vec<Ref<For>>,
+    /// Other loops.
+    serial: Vec<Ref<For>>,
     /// Addresses of the variables that the kernel defines.
     defined: HashSet<usize>,
 }
@@ -283,9 +293,8 @@ impl Visitor for Axes {
         match StmtKind::of(stmt) {
             StmtKind::For(node) => {
                 self.defined.insert(address(&node.loop_var));
-                if node.kind.is_bound() {
-                    self.loops.push(node.clone());
-                }
+                let loops = if node.kind.is_bound() { &mut self.loops } else { &mut self.serial };
+                loops.push(node.clone());
             }
             StmtKind::LetStmt(node) => {
                 self.defined.insert(address(&node.var));
@@ -330,6 +339,18 @@ impl Axes {
         Ok(found)
     }
 
+    /// Returns the loops whose extents are known before the kernel starts.
+    fn known(&self) -> Vec<Ref<For>> {
+        self.loops.iter().chain(&self.serial).filter(|node| self.is_known(&node.extent)).cloned().collect()
+    }
+
+    /// Returns true for a value that is known before the kernel starts.
+    fn is_known(&self, value: &Expr) -> bool {
+        let mut vars = Vars(Vec::new());
+        vars.expr(value);
+        vars.0.iter().all(|var| !self.defined.contains(&address(var))) && !Uses::of_expr(value).memory
+    }
+
     /// Checks that the extent of a loop is known before the kernel starts, and that of a loop over threads at build time.
     fn check_known(&self, node: &For) -> Result<()> {
         let (name, axis, extent) =
@@ -341,9 +362,7 @@ impl Axes {
                  loop by a constant factor, and bind the inner loop"
             );
         }
-        let mut vars = Vars(Vec::new());
-        vars.expr(&node.extent);
-        if vars.0.iter().any(|var| self.defined.contains(&address(var))) || Uses::of_expr(&node.extent).memory {
+        if !self.is_known(&node.extent) {
             bail!(
                 "ValueError",
                 "loop `{name}` is bound to {axis}, but its extent `{extent}` is not known before the kernel starts"

@@ -34,7 +34,7 @@ static int32_t called_compute(const int32_t anyfn_device, int32_t n, const anyfn
       anyfn_args[2].value.v_int64 = (int64_t)(n);
       anyfn_args[3].type_index = 1;
       anyfn_args[3].small_len = 0;
-      anyfn_args[3].value.v_int64 = (int64_t)(n);
+      anyfn_args[3].value.v_int64 = (int64_t)(anyfn_max_int64_t(((int64_t)n), INT64_C(0)));
       anyfn_value anyfn_result;
       if (ANYFN_UNLIKELY(anyfn_call(&anyfn_function_called_5fkernel, anyfn_function_called_5fkernel_find, anyfn_args, 4, &anyfn_result) != 0)) { anyfn_device_free(4, anyfn_device, T.data); return -1; }
       if (ANYFN_UNLIKELY(anyfn_result.type_index >= 64)) anyfn_release(&anyfn_result);

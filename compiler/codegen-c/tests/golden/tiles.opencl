@@ -37,7 +37,7 @@ static int32_t tiles_compute(const int32_t anyfn_device, int64_t k, uint8_t b, i
       anyfn_args[3].value.v_int64 = (int64_t)(k);
       anyfn_args[4].type_index = 1;
       anyfn_args[4].small_len = 0;
-      anyfn_args[4].value.v_int64 = (int64_t)(n);
+      anyfn_args[4].value.v_int64 = (int64_t)(anyfn_max_int64_t(((int64_t)n), INT64_C(0)));
       anyfn_args[5].type_index = 1;
       anyfn_args[5].small_len = 0;
       anyfn_args[5].value.v_int64 = (int64_t)(16);
