@@ -213,6 +213,16 @@ def test_numbers_and_truth_values_are_arguments():
 
 
 @needs_device
+def test_numbers_of_host_code_that_int64_cannot_represent():
+    func = tir.parse(
+        'def f(A: Buffer((n: uint64, 4), "uint64"), k: int64):\n    x: uint64 = uint64(k) * n\n'
+        '    for i in bind("blockIdx.x", 2):\n        for j in bind("threadIdx.x", 4):\n            A[i, j] = x // n + uint64(j)\n'
+    )
+    (out,) = call(lambda a, module=anyfn.build(func, "opencl"): module(a, -8), np.zeros((2, 4), "uint64"))
+    assert out.tolist() == [[(2**64 - 16) // 2 + j for j in range(4)]] * 2
+
+
+@needs_device
 def test_extents_that_only_numbers_determine():
     """A negative extent is that of a loop that does not run."""
     for dtype in ("int32", "int64"):

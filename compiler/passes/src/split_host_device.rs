@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use anyfn::abi::kDLUInt;
 use anyfn::{Any, Array, DType, Map, ObjectRef, Ref, Result, String, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Var};
@@ -19,6 +20,8 @@ use crate::private_buffers::THREAD_AXES;
 
 /// Largest size in bytes of an allocation that becomes private memory of a kernel of one thread.
 const MOST_PRIVATE: i64 = 4096;
+
+const UINT64: DType = DType::new(kDLUInt, 64, 1);
 
 /// Splits the functions of a module whose target is a device into host code and kernels. Other modules are unchanged.
 ///
@@ -152,6 +155,7 @@ impl Split<'_> {
         axes.stmt(&node.clone().into_parent());
         let (mut params, mut buffer_map) = (Vec::new(), Vec::new());
         let (mut passed, mut numbers): (Vec<ObjectRef>, Vec<Ref<Var>>) = (Vec::new(), Vec::new());
+        let mut of_shapes = HashSet::new();
         let written = analysis::written(&node.clone().into_parent());
         for capture in captures(node).iter() {
             let Ok(buffer) = Ref::<Buffer>::try_from_object(capture.clone()) else {
@@ -163,6 +167,7 @@ impl Split<'_> {
             passed.push(if is_written { capture } else { packed::read_only(capture)?.into_object() });
             let mut vars = Vars(Vec::new());
             buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| vars.expr(&extent));
+            of_shapes.extend(vars.0.iter().map(address));
             numbers.append(&mut vars.0);
             buffer_map.push((param.clone(), buffer));
             params.push(param);
@@ -177,9 +182,18 @@ impl Split<'_> {
         }
         let mut known = HashSet::new();
         numbers.retain(|var| known.insert(address(var)));
+        let mut body = node.clone().into_parent();
         for var in &numbers {
-            params.push(var.clone());
             let value: Expr = var.clone().into_parent();
+            // The integers that calls pass are signed. An extent fits.
+            if var.dtype == UINT64 && !of_shapes.contains(&address(var)) {
+                let bits = ops::var(&var.name, DType::INT64);
+                body = make::let_stmt(var.clone(), ops::cast(bits.clone().into_parent(), UINT64)?, body)?;
+                params.push(bits);
+                passed.push(ops::cast(value, DType::INT64)?.into_object());
+                continue;
+            }
+            params.push(var.clone());
             let value = if var.dtype.is_bool() { ops::cast(value, DType::UINT8)? } else { value };
             passed.push(value.into_object());
         }
@@ -196,7 +210,7 @@ impl Split<'_> {
         let func = PrimFunc {
             params: params.into_iter().collect(),
             buffer_map: Map::try_from_iter(buffer_map)?,
-            body: node.clone().into_parent(),
+            body,
             attrs,
         };
         self.kernels.push((name.as_str().into(), Ref::new(func)));
