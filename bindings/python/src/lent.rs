@@ -9,7 +9,8 @@
 //! - Otherwise the callback receives a copy, and [`Loans::end`] writes the changed bytes back. An object that
 //!   outlives the callback keeps the copy, which no longer shows the memory that the callback received; this is
 //!   reported as an error. Only changed bytes are written, because tasks of a parallel loop may work on copies of the
-//!   same memory. A tensor on a device is copied on the device, and copied back as a whole unless it is read-only.
+//!   same memory. A tensor on a device is copied on the device. Unless it is read-only, it is copied back: as a whole, or only the
+//!   changed bytes if it shares elements with another argument.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -36,9 +37,10 @@ struct BorrowedArgs {
     object: *mut PyObject,
     copy: Tensor,
     /// Bytes of the copy as they were before the callback ran. Empty if changes to the copy are
-    /// never written back, and for a tensor on a device.
+    /// never written back, and for a tensor on a device that shares no element with another argument.
     before: Vec<u8>,
-    /// True for a tensor on a device whose whole copy is written back, because its bytes cannot be compared.
+    /// True for a tensor on a device that is written back. The whole copy is written back unless `before` tells which of its
+    /// bytes have changed.
     is_whole: bool,
 }
 
@@ -95,7 +97,8 @@ impl Loans {
         }
         if !is_in_main_memory(&lent) {
             let copy = gil::without(|| on_same_device(&lent)).map_err(error::raise)?;
-            return self.add(view, copy, Vec::new(), !is_read_only);
+            let before = self.before_on_device(&lent, &copy)?;
+            return self.add(view, copy, before, !is_read_only);
         }
         let (copy, before) = gil::without(|| copy_of(&lent)).map_err(error::raise)?;
         if is_read_only || lent.host_region().is_some_and(|region| region.is_read_only()) {
@@ -104,6 +107,22 @@ impl Loans {
             return self.add(described, read_only, Vec::new(), false);
         }
         self.add(view, copy, before, false)
+    }
+
+    /// Returns the bytes of the copy of a tensor on a device if the tensor shares elements with another argument, and sets
+    /// those of the other argument. Otherwise returns no bytes, since reading them takes time.
+    fn before_on_device(&mut self, lent: &TensorView<'_>, copy: &Tensor) -> Res<Vec<u8>> {
+        let mut is_shared = false;
+        for loan in self.0.iter_mut().filter(|loan| may_overlap(&loan.view(), lent)) {
+            is_shared = true;
+            if loan.is_whole && loan.before.is_empty() {
+                loan.before = gil::without(|| bytes_of(&loan.copy.view())).map_err(error::raise)?;
+            }
+        }
+        if !is_shared {
+            return Ok(Vec::new());
+        }
+        gil::without(|| bytes_of(&copy.view())).map_err(error::raise)
     }
 
     fn add(&mut self, view: *const DLTensor, copy: Tensor, before: Vec<u8>, is_whole: bool) -> Res<Own> {
@@ -178,8 +197,19 @@ impl BorrowedArgs {
 
     /// Writes to the borrowed memory the bytes that the callback has changed in the copy.
     fn write_back(&self) -> anyfn::Result<()> {
-        if self.is_whole {
+        if self.is_whole && self.before.is_empty() {
             return function("runtime.TVMTensorCopyFromTo")?.call((self.copy.view(), self.view())).map(drop);
+        }
+        if self.is_whole {
+            let now = bytes_of(&self.copy.view())?;
+            if now == self.before {
+                return Ok(());
+            }
+            let mut bytes = bytes_of(&self.view())?;
+            for (byte, (now, before)) in bytes.iter_mut().zip(now.iter().zip(&self.before)) {
+                *byte ^= (*byte ^ now) & (now ^ before);
+            }
+            return function("anyfn.tensor_set_bytes")?.call((self.view(), bytes.as_slice())).map(drop);
         }
         if self.before.is_empty() {
             return Ok(());
@@ -284,6 +314,32 @@ fn function(name: &str) -> anyfn::Result<PackedFunc> {
 fn is_in_main_memory(lent: &TensorView<'_>) -> bool {
     let kind: c_int = lent.device().0.device_type;
     matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost)
+}
+
+/// Returns the elements of a tensor on any device as bytes.
+fn bytes_of(tensor: &TensorView<'_>) -> anyfn::Result<Vec<u8>> {
+    Ok(function("anyfn.tensor_to_bytes")?.call((*tensor,))?.get::<anyfn::Bytes>()?.to_vec())
+}
+
+/// Returns false for two tensors on devices that share no element. Ranges of elements with gaps may be interleaved.
+fn may_overlap(a: &TensorView<'_>, b: &TensorView<'_>) -> bool {
+    let range = |tensor: &TensorView<'_>| -> Option<(i128, i128)> {
+        let dl = tensor.as_dl();
+        let shape = tensor.shape();
+        let compact = tensor.strides().is_none().then(|| kept::compact_strides(shape));
+        let strides = tensor.strides().unwrap_or(compact.as_deref().unwrap_or_default());
+        let (mut low, mut high) = (0, 0);
+        for (extent, stride) in shape.iter().zip(strides) {
+            let last = i128::from(*extent - 1) * i128::from(*stride);
+            (low, high) = (low + last.min(0), high + last.max(0));
+        }
+        let bits = i128::from(dl.dtype.bits) * i128::from(dl.dtype.lanes);
+        let at = |element: i128| i128::from(dl.byte_offset) * 8 + element * bits;
+        (!shape.contains(&0)).then(|| (at(low), at(high + 1)))
+    };
+    let (own, other) = (a.as_dl(), b.as_dl());
+    let (Some(first), Some(second)) = (range(a), range(b)) else { return false };
+    own.device == other.device && own.data == other.data && first.0 < second.1 && second.0 < first.1
 }
 
 /// Makes a compact copy of a borrowed tensor on its device.

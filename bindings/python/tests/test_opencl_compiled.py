@@ -491,6 +491,29 @@ def test_a_tensor_that_is_an_argument_twice_is_written_back():
 
 
 @needs_device
+def test_parts_of_one_tensor_are_written_back():
+    """Each change of a callback is kept if its arguments overlap, even if one of them is unchanged."""
+
+    @anyfn.register_func("lent.parts", override=True)
+    def parts(changed, unchanged):
+        changed.copyfrom(np.full(changed.shape, 1, "float32"))
+
+    x = te.placeholder((8, 64), name="X")
+    for first, second in [
+        (np.s_[0:4, 0:64], np.s_[2:6, 0:64]), (np.s_[0:8, 0:64], np.s_[2:6, 0:64]), (np.s_[2:6, 0:64], np.s_[0:8, 0:64]),
+        (np.s_[0:4, 0:64], np.s_[4:8, 0:64]), (np.s_[0:8, 0:32], np.s_[0:8, 32:64]),
+    ]:
+        def body(ins, outs, first=first, second=second):
+            return tir.call_packed("lent.parts", outs[0][first], outs[0][second])
+
+        func = te.create_prim_func([x, te.extern((8, 64), [x], body, name="Y")], name="f")
+        expected = np.zeros((8, 64), "float32")
+        expected[first] = 1
+        _, out = call(anyfn.build(func, "opencl"), expected * 0, expected * 0)
+        np.testing.assert_array_equal(out, expected, err_msg=str((first, second)))
+
+
+@needs_device
 def test_functions_are_looked_up_once(centre):
     module, lookups = anyfn.build(linked(), "opencl"), anyfn.get_global_func("ffi.ModuleLookups")
     x, before = np.linspace(-1, 1, 1000, dtype="float32"), lookups()
