@@ -273,6 +273,28 @@ def test_the_largest_extent_of_int32():
 
 
 @needs_device
+def test_blocks_that_compute_the_same_elements_do_not_share_them():
+    """Each block computes up to four sums, of which it shares some with the next blocks."""
+    x, k = te.placeholder((64, 100), name="X"), te.reduce_axis((0, 100), name="k")
+    sums = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="S")
+    far = lambda i: tir.max(tir.min(i + 3, 63), 0)
+    schedule = tir.Schedule(te.create_prim_func([x, te.compute((64,), lambda i: sums[i] + sums[far(i)], name="Y")]))
+    (block,) = schedule.get_loops("Y")
+    schedule.bind(block, "blockIdx.x")
+    schedule.compute_at("S", block)
+    outer, inner = schedule.split(schedule.get_loops("S")[1], [None, 4])
+    schedule.reorder([inner, outer])
+    schedule.bind(inner, "threadIdx.x")
+    module = anyfn.build(schedule, "opencl")
+    text = module.imports[0].inspect_source()
+    assert "__local float S[" in text and "restrict S" not in text
+    data = random(64, 100)
+    _, out = call(module, data, np.zeros(64, "float32"))
+    expected = data.sum(axis=1)
+    np.testing.assert_allclose(out, expected + expected[np.minimum(np.arange(64) + 3, 63)], rtol=1e-4, atol=1e-4)
+
+
+@needs_device
 def test_random_schedules():
     """Random programs with random schedules for a device; ``device_fuzz.py`` runs for any given time."""
     done, refused, wrong = device_fuzz.batch(range(24))

@@ -13,8 +13,9 @@ use crate::loops::changed;
 /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
 ///
 /// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value is
-/// carried from one iteration to the next. Each iteration of a parallel loop then has its own buffer. A buffer with the
-/// scope `shared` moves into a loop over blocks of threads, but not into a parallel loop or a loop over the threads of a
+/// carried from one iteration to the next. Each iteration of a parallel loop then has its own buffer. No value is carried
+/// between blocks of threads, which run in any order, so an allocation always moves into a loop over them: otherwise, blocks
+/// that compute the same elements would write them while others read them. A buffer with the scope `shared` moves into a loop over blocks of threads, but not into a parallel loop or a loop over the threads of a
 /// block. Blocks must be lowered before; nothing is moved inside a block.
 ///
 /// # Errors
@@ -134,7 +135,8 @@ impl Sink<'_> {
                 let may_enter = !is_around
                     && !is_shared
                     && node.kind != ForKind::Vectorized
-                    && access::is_written_first(&self.accesses, self.outer, depth + 1)?;
+                    && (node.kind.is_over_blocks()
+                        || access::is_written_first(&self.accesses, self.outer, depth + 1)?);
                 if !may_enter {
                     return Ok(here());
                 }
