@@ -117,7 +117,7 @@ pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
     python::pack_built(run, &dir, &built, compat.is_file().then_some(compat.as_path()))
 }
 
-/// Writes `npm/anyfn-*.tgz`, the package for Node.js on one kind of processor.
+/// Writes `npm/anyfn-*.tgz`, the package for Node.js. For another machine, adds the libraries for that machine to it.
 pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
     for package in ["anyfn-js", "anyfn-lib"] {
         build(run, machine, package)?;
@@ -128,7 +128,8 @@ pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
             portable::check(run, &built.join(name))?;
         }
     }
-    javascript::pack(run, &built, &dir_of(machine, "npm")?, machine.triple.starts_with("aarch64"))
+    let is_aarch64 = machine.triple.starts_with("aarch64");
+    javascript::pack(run, &built, &dist_dir("npm")?, machine.is_here(), is_aarch64)
 }
 
 /// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the

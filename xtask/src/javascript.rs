@@ -114,11 +114,15 @@ pub(crate) fn soak(run: &Run) -> Result<()> {
     run.cmd(node().words("--expose-gc --test").arg(memory).env("ANYFN_SOAK", "1"))
 }
 
-/// Packs the package with the libraries in `from` into a file in the folder `to`.
-pub(crate) fn pack(run: &Run, from: &Path, to: &Path, is_aarch64: bool) -> Result<()> {
-    let package = paths::scratch_dir("npm").join(platform(is_aarch64));
-    let _ = fs::remove_dir_all(&package);
-    python::copy_folder(&paths::root().join(PACKAGE), &package, &["prebuilds", "test", "src"])?;
+/// Packs the package with the libraries in the folder `from`, and writes it to the folder `to`. A package for another processor
+/// is added to the one for this processor, which must have been packed before, so that one file contains both.
+pub(crate) fn pack(run: &Run, from: &Path, to: &Path, is_here: bool, is_aarch64: bool) -> Result<()> {
+    let package = paths::scratch_dir("npm");
+    if is_here {
+        let _ = fs::remove_dir_all(&package);
+        python::copy_folder(&paths::root().join(PACKAGE), &package, &["prebuilds", "test", "src"])?;
+        python::replace(run, &paths::root().join("LICENSE"), &package.join("LICENSE"))?;
+    }
     copy_to(run, from, &package, is_aarch64)?;
     run.cmd(Cmd::new("npm").words("pack --silent --offline --pack-destination").arg(to).arg(&package))
 }

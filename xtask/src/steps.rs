@@ -507,7 +507,7 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
             aarch64("library for aarch64", dist::library),
             aarch64("command for aarch64", dist::command),
             aarch64("python wheel for aarch64", dist::wheel),
-            aarch64("npm package for aarch64", dist::npm).skip_if(javascript::no_npm),
+            aarch64("npm package for aarch64", dist::npm).uses(&["npm package"]).skip_if(javascript::no_npm),
         ]);
     }
     steps.extend([
