@@ -5,7 +5,7 @@
 //! elements are contiguous in the order of use; a factor with another layout is copied first. The stage that
 //! uses the results is also computed tile by tile.
 
-use anyfn::{Any, Ref, Result, bail};
+use anyfn::{Any, DType, Ref, Result, bail};
 use anyfn_ir::analysis::uses_var;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, BufferLoad, Expr, IterKind, Var};
@@ -122,17 +122,27 @@ impl Product {
     }
 }
 
-/// Returns the matrix product that a stage computes, or `None` if the stage is not a matrix product or is too small for
-/// tiles.
-pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
+/// The loops and factors of a stage that computes a matrix product.
+pub(crate) struct Parts<'a> {
+    /// Indices of loops, as in [`Product`].
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+    pub(crate) depth: usize,
+    pub(crate) others: Vec<usize>,
+    pub(crate) left: &'a BufferLoad,
+    pub(crate) right: &'a BufferLoad,
+    /// Data type of the results.
+    pub(crate) dtype: DType,
+}
+
+/// Returns the loops and factors of the matrix product that a stage computes, or `None` if the stage is not a matrix
+/// product that can be tiled, or if its sums have too few terms.
+pub(crate) fn parts(stage: &Stage) -> Option<Parts<'_>> {
     let block = stage.block();
     block.init.as_ref()?;
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else { return None };
     let dtype = store.buffer.dtype;
-    if dtype.0.bits < 32 || !(dtype.is_float() || dtype.is_integer()) || !stage.has_no_condition() {
-        return None;
-    }
-    if !stage.can_be_tiled() {
+    if !(dtype.is_float() || dtype.is_integer()) || !stage.has_no_condition() || !stage.can_be_tiled() {
         return None;
     }
     let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&store.value) else { return None };
@@ -150,12 +160,19 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     if has(left, column) || !has(right, column) || !has(left, depth) || !has(right, depth) {
         return None;
     }
-    let others: Vec<usize> =
-        spatial.iter().copied().filter(|place| *place != row && *place != column).collect();
+    let others = spatial.iter().copied().filter(|place| *place != row && *place != column).collect();
+    (stage.extent(depth) >= SHALLOW).then_some(Parts { row, column, depth, others, left, right, dtype })
+}
+
+/// Returns the matrix product that a stage computes, or `None` if the stage is not a matrix product or is too small for
+/// tiles.
+pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
+    let Parts { row, column, depth, others, left, right, dtype } = parts(stage)?;
+    if dtype.0.bits < 32 {
+        return None;
+    }
     let tile = Tile::of(target, dtype.0.bits, stage.extent(row), stage.extent(column))?;
-    let is_small =
-        stage.extent(depth) < SHALLOW || stage.extent(row) < 2 || 2 * stage.extent(column) < tile.columns;
-    if is_small {
+    if stage.extent(row) < 2 || 2 * stage.extent(column) < tile.columns {
         return None;
     }
     let factor = |load: &BufferLoad, place: usize, width: i64| -> Option<Factor> {

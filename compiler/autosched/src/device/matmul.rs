@@ -3,19 +3,14 @@
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, BufferLoad, IterKind, Var};
+use anyfn_ir::expr::{BufferLoad, Var};
 use anyfn_ir::kind::is_int;
-use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::target::Target;
-use anyfn_ir::{ExprKind, StmtKind};
 use anyfn_schedule::Schedule;
 
 use crate::device::fused;
-use crate::matmul::{factors, is_plain, own_loop, position, result_axes, user};
+use crate::matmul::{Parts, own_loop, parts, position, result_axes, user};
 use crate::stage::Stage;
-
-/// Minimum number of terms of each sum.
-const SHALLOW: i64 = 8;
 
 /// Matrix product with its loops, factors and tile size.
 pub(crate) struct Product {
@@ -65,32 +60,9 @@ impl Tile {
 /// Returns the matrix product that a stage computes, or `None` if the stage is no matrix product, if its extents are not
 /// known, or if it is too small for tiles.
 pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
-    let block = stage.block();
-    block.init.as_ref()?;
-    let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else { return None };
-    let dtype = store.buffer.dtype;
-    if !(dtype.is_float() || dtype.is_integer()) || !stage.has_no_condition() || !stage.can_be_tiled() {
-        return None;
-    }
-    let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&store.value) else { return None };
-    let (left, right) = factors(store, &sum.a, &sum.b).or_else(|| factors(store, &sum.b, &sum.a))?;
-    let [depth] = stage.places(IterKind::Reduce)[..] else { return None };
-    let column = stage.place_of(&store.indices.last().ok()?)?;
-    // The right factor is the one that has the last axis of the result.
-    let has = |factor: &BufferLoad, place: usize| position(factor, stage, place).is_some();
-    let (left, right) = if has(right, column) { (left, right) } else { (right, left) };
-    if left.buffer.data.ptr_eq(&right.buffer.data) || !is_plain(left, stage) || !is_plain(right, stage) {
-        return None;
-    }
-    let spatial = stage.places(IterKind::Spatial);
-    let row = spatial.iter().copied().rev().find(|place| has(left, *place) && !has(right, *place))?;
-    if has(left, column) || !has(right, column) || !has(left, depth) || !has(right, depth) {
-        return None;
-    }
-    let others: Vec<usize> =
-        spatial.iter().copied().filter(|place| *place != row && *place != column).collect();
+    let Parts { row, column, depth, others, left, right, .. } = parts(stage)?;
     let all_known = (0..stage.loops.len()).all(|place| stage.known_extent(place).is_some());
-    if !all_known || spatial.len() + 1 != stage.loops.len() || stage.extent(depth) < SHALLOW {
+    if !all_known || others.len() + 3 != stage.loops.len() {
         return None;
     }
     let bytes = i64::from(left.buffer.dtype.0.bits.max(right.buffer.dtype.0.bits).div_ceil(8));
