@@ -30,6 +30,14 @@ def call():
 
 
 @pytest.fixture
+def opencl():
+    """Skips the test where there is no OpenCL device. Drivers are not initialised before a test uses this fixture."""
+    reason = anyfn.device("opencl", 0).why_missing
+    if reason is not None:
+        pytest.skip(f"opencl: {reason}")
+
+
+@pytest.fixture
 def run_python():
     """Returns a function that runs a program in a fresh interpreter and returns the output of the program.
 

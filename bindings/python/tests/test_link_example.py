@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import anyfn
-
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
 @pytest.mark.skipif("ANYFN_WHEEL" in os.environ, reason="runs with the sources, not with the wheel")
-def test_the_demonstration(tmp_path):
+def test_the_demonstration(opencl, tmp_path):
     """Runs the scenario of the demonstration with its programs in C and C++; ``./x demo`` adds the one in Rust."""
-    reason = anyfn.device("opencl", 0).why_missing
-    if reason is not None:
-        pytest.skip(f"opencl: {reason}")
     sys.path.insert(0, str(ROOT / "examples/demo"))
     try:
         import link

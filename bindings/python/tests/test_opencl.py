@@ -22,14 +22,6 @@ NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 needs_device = pytest.mark.usefixtures("opencl")
 
 
-@pytest.fixture
-def opencl():
-    """Skips the test where there is no device. Drivers are not initialised before the first test of this file runs."""
-    reason = anyfn.device("opencl", 0).why_missing
-    if reason is not None:
-        pytest.skip(f"opencl: {reason}")
-
-
 SOURCE = """
 kernel void add(global const float *x, global const float *y, global float *z, int n) {
     int i = get_global_id(0);

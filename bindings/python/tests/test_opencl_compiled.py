@@ -15,14 +15,6 @@ from anyfn import te, tir
 needs_device = pytest.mark.usefixtures("opencl")
 
 
-@pytest.fixture
-def opencl():
-    """Skips the test where there is no device."""
-    reason = anyfn.device("opencl", 0).why_missing
-    if reason is not None:
-        pytest.skip(f"opencl: {reason}")
-
-
 def there(*arrays):
     """Returns copies of arrays on the device."""
     return [anyfn.tensor(np.ascontiguousarray(array), device="opencl:0") for array in arrays]
