@@ -28,7 +28,7 @@ impl Value {
         Value(value)
     }
 
-    /// Returns the pointer that Node-API expects as the result of a callback; NULL stands for `undefined`.
+    /// Returns the pointer with which a callback returns this value to Node-API. NULL is `undefined`.
     pub(crate) fn as_ptr(self) -> *mut sys::Value {
         self.0
     }
@@ -406,7 +406,8 @@ impl Env {
         call!(self, napi_is_exception_pending(&mut is)).is_ok() && is
     }
 
-    /// Takes the pending exception. Returns `None` if there is none, as in an environment that is being terminated.
+    /// Clears the pending exception and returns it. Returns `None` if no exception is pending, which is also the case in an
+    /// environment that is being terminated.
     pub(crate) fn take_exception(self) -> Option<Value> {
         if !self.is_exception_pending() {
             return None;
