@@ -14,6 +14,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    DEVICE_KERNELS,
     DEVICES,
     JAVASCRIPT,
     KERNELS,
@@ -68,6 +69,9 @@ ABOUT = {
     DEVICES: "The first OpenCL device. The column `OpenCL` is a program that makes the same calls of OpenCL alone, in the same context and in"
     " turns in one process. A launch queues a kernel with three arguments; 1,000 launches are queued, then waited for. Copies of 64"
     " MiB and of 4 bytes go to the device, from it, and (`copy`) from one buffer of it to another.",
+    DEVICE_KERNELS: "The first OpenCL device, which may be the processor. The functions are compiled with the default schedule for the device; the"
+    " columns are kernels written by hand in OpenCL C (`benches/device_kernels.cl`) and the same functions compiled for the processor, which"
+    " use all cores. A figure is the time until the device has finished.",
     BUILDS: "Building a product of 1024 x 1024 matrices with the default schedule, without the C compiler, which runs only"
     " once. The figures are processor times.",
     MEMORY: "Bytes of one of many objects with everything that belongs to it, including its Python object, as the C library's"
@@ -80,9 +84,10 @@ COLUMNS = {
     JAVASCRIPT: {"plain": "addon"},
     SESSIONS: {"raw": "raw", "polled": "polling", "peer": "apache-tvm"},
     DEVICES: {"raw": "OpenCL"},
+    DEVICE_KERNELS: {"hand": "by hand", "cpu": "processor"},
 }
 # Sections whose figures are in microseconds, in milliseconds, and in bytes.
-MICROS = (KERNELS, COPIES, SESSIONS, DEVICES)
+MICROS = (KERNELS, COPIES, SESSIONS, DEVICES, DEVICE_KERNELS)
 MILLIS = (CPP_COMPILE,)
 BYTES = (MEMORY, CPP_SIZE)
 # Sections whose rows are compared with different contenders or rows, which the column `to` names.

@@ -16,6 +16,7 @@ KERNELS = "Compiled kernels"
 SESSIONS = "Sessions"
 # The section of OpenCL devices, which are compared with OpenCL alone.
 DEVICES = "OpenCL devices"
+DEVICE_KERNELS = "Kernels compiled for an OpenCL device"
 # The section of building a kernel, without the C compiler.
 BUILDS = "Building a kernel"
 # The section of native programs with two threads, and the section whose programs measure it.
@@ -435,6 +436,14 @@ SECTIONS = {
         Row("device_up_64mib", against="raw", budget=1.1),
         Row("device_down_64mib", against="raw", budget=1.1),
         Row("device_copy_64mib", against="raw", budget=1.1),
+    ],
+    # The rows of `device_kernels.py`. At least half as fast as a kernel written by hand.
+    DEVICE_KERNELS: [
+        Row("device_matmul_f32_256", against="hand", budget=2.0),
+        Row("device_matmul_f32_512", against="hand", budget=2.0),
+        Row("device_softmax_1024_1024", against="hand", budget=2.0),
+        Row("device_add_4m", against="hand"),
+        Row("device_transpose_1024", against="hand"),
     ],
     # The rows of `builds.py`: creating tensor expressions, the default schedule, the passes, the passes with verification before
     # and after them, everything up to the C source, and building from the cache, both in a process that has built before and as

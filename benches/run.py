@@ -31,6 +31,7 @@ from rows import (
     CPP,
     CPP_COMPILE,
     CPP_SIZE,
+    DEVICE_KERNELS,
     DEVICES,
     JAVASCRIPT,
     KERNELS,
@@ -48,7 +49,7 @@ SOURCE = {THREADS: RUST, CLASSIC: C, CPP_SIZE: CPP_COMPILE}
 COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 # Parts of the benchmarks whose programs are written in Python.
-PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
+PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, DEVICE_KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
 PARTS = (C, RUST, CPP, DEVICES, JAVASCRIPT, *PYTHON_PROGRAMS)
 
 
@@ -98,6 +99,8 @@ class Bench:
         self.add_kernels("anyfn", options.python)
         self.commands[COPIES]["anyfn"] = [options.python, ROOT / "benches/tensors.py", *options.only]
         self.add_sessions("anyfn", options.python, options.command, options.sessions)
+        kernels = [options.python, ROOT / "benches/device_kernels.py", work / "kernels"]
+        self.commands[DEVICE_KERNELS]["anyfn"] = [*kernels, *options.only]
         self.commands[BUILDS]["anyfn"] = [options.python, ROOT / "benches/builds.py", work / "kernels", *options.only]
         self.attempt("compiled code", options.tvm_python, self.build_compiled)
         for who in ("nanobind", "pyo3"):

@@ -52,12 +52,14 @@ def test_a_budget_is_met_or_missed_by_the_ratio():
 
 
 def test_what_bounds_a_row_is_stated_where_it_misses_its_budget():
-    budgets = {row.name for section in rows.SECTIONS.values() for row in section if row.budget is not None}
+    budgets = {row.name for section in rows.SECTIONS.values() for row in section if row.budget is not None or row.limit_ns is not None}
     assert set(bounds.BOUNDS) <= budgets
-    data, bound = sample(), f"- `library_call_0`: {bounds.BOUNDS['library_call_0']}"
-    assert "What bounds" not in report.markdown(data)
+    data, bound = sample(), bounds.BOUNDS["library_call_0"]
+    assert f"- `library_call_3_ints`: {bound}" in report.markdown(data).splitlines()
     data["sections"][rows.PYTHON_SECTIONS[0]]["library_call_0"]["anyfn"] = 50.0
-    assert bound in report.markdown(data).splitlines()
+    assert f"- `library_call_0`, `library_call_3_ints`: {bound}" in report.markdown(data).splitlines()
+    del data["sections"][rows.PYTHON_SECTIONS[0]]
+    assert "What bounds" not in report.markdown(data)
 
 
 def test_the_limit_of_a_duration_is_absolute():
