@@ -39,7 +39,11 @@ function skip(test, reason) {
   return reason;
 }
 
-/** Returns a new empty folder. */
-const folder = () => fs.mkdtempSync(path.join(os.tmpdir(), 'anyfn-js-'));
+/** Returns a new empty folder, which is removed when the process exits. */
+function folder() {
+  const created = fs.mkdtempSync(path.join(os.tmpdir(), 'anyfn-js-'));
+  process.on('exit', () => fs.rmSync(created, { recursive: true, force: true }));
+  return created;
+}
 
 module.exports = { anyfn, samples, run, folder, skip, ROOT, TESTING };
