@@ -29,7 +29,8 @@ const BOXES: [(&str, &str); 3] = [
 
 /// Labels that replace folder names in the diagram, for crates whose folder names do not describe what the
 /// crates build.
-const LABELS: [(&str, &str); 5] = [
+const LABELS: [(&str, &str); 6] = [
+    ("crates/drivers/kernels", "drivers/kernels"),
     ("crates/drivers/opencl", "drivers/opencl"),
     ("crates/host", "host (Rust programs)"),
     ("crates/lib", "lib (libanyfn.so)"),

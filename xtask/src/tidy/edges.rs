@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- {doctor, opencl}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- {doctor, kernels <- opencl}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -35,8 +35,10 @@ const EDGES: &[(&str, &[&str])] = &[
     // Checks the memory of devices below the level of tensors, runs a parallel loop, and reads the share of processor time. No
     // registered functions offer this.
     ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-command", "anyfn-runtime"]),
+    // What drivers of devices share. It creates tensors for checks of devices.
+    ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
     // Implements the trait of drivers, which is below the level of registered functions.
-    ("anyfn-opencl", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
+    ("anyfn-opencl", &["anyfn-abi", "anyfn", "anyfn-kernels", "anyfn-runtime"]),
     (
         "anyfn-host",
         &[

@@ -1,20 +1,22 @@
 //! The functions of the OpenCL loader, opened at run time, and the constants and error codes that this crate uses.
 
 use core::ffi::{CStr, c_char, c_void};
-use std::ffi::CString;
+
+use anyfn_kernels::library::{self, Library};
 
 /// Handle of an OpenCL object, such as a context, a queue or a buffer.
 pub(crate) type Raw = *mut c_void;
 
-/// Names under which the loader is looked for, in this order.
-#[cfg(not(target_os = "macos"))]
-pub(crate) const LIBRARIES: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
-/// Names under which the loader is looked for, in this order.
-#[cfg(target_os = "macos")]
-pub(crate) const LIBRARIES: &[&str] = &["/System/Library/Frameworks/OpenCL.framework/OpenCL"];
-
-/// Environment variable that names another library to open instead of [`LIBRARIES`].
-pub(crate) const VARIABLE: &str = "ANYFN_OPENCL_LIBRARY";
+/// The OpenCL loader.
+const LIBRARY: Library = Library {
+    what: "the OpenCL loader",
+    names: if cfg!(target_os = "macos") {
+        &["/System/Library/Frameworks/OpenCL.framework/OpenCL"]
+    } else {
+        &["libOpenCL.so.1", "libOpenCL.so"]
+    },
+    variable: "ANYFN_OPENCL_LIBRARY",
+};
 
 macro_rules! functions {
     ($($name:ident($($arg:ty),*) -> $out:ty;)*) => {
@@ -87,50 +89,20 @@ impl Api {
     /// # Errors
     /// Returns the names that were tried, and why each could not be opened.
     pub(crate) fn open() -> Result<Api, String> {
-        let chosen = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
-        let names: Vec<&str> = match &chosen {
-            Some(name) => vec![name],
-            None => LIBRARIES.to_vec(),
-        };
-        let mut reasons = Vec::new();
-        for name in names {
-            match open(name) {
-                Ok(handle) => return Api::of(name, handle),
-                Err(reason) => reasons.push(reason),
-            }
-        }
-        let by = chosen.map_or_else(String::new, |_| format!(", which {VARIABLE} names"));
-        Err(format!("the OpenCL loader cannot be opened{by}: {}", reasons.join("; ")))
+        let (name, handle) = LIBRARY.open()?;
+        Api::of(&name, handle)
     }
-}
-
-/// Opens a library for this crate only, until the process ends.
-fn open(name: &str) -> Result<*mut c_void, String> {
-    let text = CString::new(name).map_err(|_| format!("{name:?} contains a NUL character"))?;
-    // SAFETY: `text` is a C string. The user or the system chooses the library, whose constructors may run.
-    let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() { Err(dl_error(name)) } else { Ok(handle) }
 }
 
 /// Looks up a function; `name` ends with a NUL character.
 fn symbol(handle: *mut c_void, library: &str, name: &str) -> Result<*mut c_void, String> {
-    // SAFETY: the library is open, and `name` ends with a NUL character.
-    let address = unsafe { libc::dlsym(handle, name.as_ptr().cast()) };
-    if address.is_null() {
+    let text = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
+    // SAFETY: the caller passes an open library.
+    let address = unsafe { library::symbol(handle, text) };
+    address.ok_or_else(|| {
         let name = name.trim_end_matches('\0');
-        return Err(format!("{library} has no function {name}; OpenCL 1.2 or later is needed"));
-    }
-    Ok(address)
-}
-
-fn dl_error(name: &str) -> String {
-    // SAFETY: `dlerror` may be called at any time.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return format!("{name} cannot be opened");
-    }
-    // SAFETY: the string is valid until the next call on this thread, and it is copied immediately.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        format!("{library} has no function {name}; OpenCL 1.2 or later is needed")
+    })
 }
 
 /// Calls a function of the kind `clGet*Info` twice: for the size of the answer, and for the answer.

@@ -43,5 +43,6 @@ mod process;
 mod system;
 mod work;
 
+pub use anyfn_kernels::{Extent, Kernel};
 pub use driver::OpenCl;
-pub use module::{Extent, Kernel, module};
+pub use module::module;

@@ -1,49 +1,25 @@
 //! Buffers. The `data` of a tensor is the address of a descriptor, whose first field is the `cl_mem`, as in Apache TVM.
-//!
-//! A table contains the addresses of the descriptors that exist. An address that is not in the table is never read, so a
-//! pointer that other code passes is an error instead of a crash.
 
 use core::ffi::c_void;
 use core::ptr;
 use std::alloc::Layout;
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use anyfn::{Result, bail};
+use anyfn_kernels::Addresses;
+use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 
 use crate::api::{self, Raw};
 use crate::block::{Block, Descriptor, layout};
-use crate::process::is_forked;
 use crate::system::{self, ClDevice, System, available};
 
-type Addresses = HashSet<usize, BuildHasherDefault<AddressHasher>>;
-
-static DESCRIPTORS: LazyLock<RwLock<Addresses>> = LazyLock::new(RwLock::default);
-
-/// Hash of an address that an allocator has chosen: nobody can make many addresses collide.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
-    }
-    fn write_usize(&mut self, address: usize) {
-        // A multiplication mixes upwards, and the table uses the lowest and the highest bits.
-        let product = (self.0 ^ address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ (product >> 32);
-    }
-}
+static DESCRIPTORS: Addresses<Descriptor> = Addresses::new();
 
 /// Lends a block to the user of `bytes` bytes, who passes the address to [`free`].
 fn lend(block: Block, bytes: usize) -> *mut c_void {
     let address = block.into_address(bytes);
-    table().insert(address.expose_provenance());
+    // SAFETY: the block lives, and its descriptor does not change, until `free` removes it from the table.
+    unsafe { DESCRIPTORS.insert(address) };
     address.cast()
 }
 
@@ -60,10 +36,6 @@ fn new_block(system: &System, device: &ClDevice, bytes: usize, layout: Layout) -
         bail!("MemoryError", "cannot allocate {} bytes of main memory", layout.size());
     };
     Ok(block)
-}
-
-fn table() -> RwLockWriteGuard<'static, Addresses> {
-    DESCRIPTORS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn create_buffer(system: &System, device: &ClDevice, bytes: usize) -> Result<Raw> {
@@ -158,7 +130,7 @@ pub(crate) fn release(device: &ClDevice) -> usize {
 /// `data` must come from [`allocate`] with the same request.
 pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
     // The table may be locked for ever in a forked child, which has no threads of the driver either.
-    if is_forked() || !table().remove(&data.addr()) {
+    if is_forked() || !DESCRIPTORS.remove(data) {
         return;
     }
     let Some((system, device)) = system::known(index) else { return };
@@ -182,9 +154,7 @@ pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
 
 /// Returns true if a buffer of a device of this process has its descriptor at an address.
 pub(crate) fn is_buffer(index: i32, data: *mut c_void) -> bool {
-    let table = DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the address is in the table, which is locked, so the descriptor exists.
-    table.contains(&data.addr()) && unsafe { (*data.cast::<Descriptor>()).device } == index
+    DESCRIPTORS.with(data, |descriptor| descriptor.device == index).unwrap_or(false)
 }
 
 /// A buffer that is alive for the duration of a call.
@@ -202,12 +172,13 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Returns the buffer whose descriptor is at an address; `None` if no buffer of this process is there.
     pub(crate) fn at(data: *mut c_void, system: &'static System) -> Option<Buffer> {
-        let table = DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = Buffer::listed(&table, data, system)?;
-        // SAFETY: the descriptor owns the buffer, and the table is locked.
-        unsafe { (system.api.clRetainMemObject)(buffer.mem) };
-        buffer.is_owned = true;
-        Some(buffer)
+        DESCRIPTORS.with(data, |descriptor| {
+            // SAFETY: the descriptor owns the buffer, and the table is locked.
+            unsafe { (system.api.clRetainMemObject)(descriptor.mem) };
+            let mut buffer = Buffer::of(descriptor, system);
+            buffer.is_owned = true;
+            buffer
+        })
     }
 
     /// Returns the buffer of a tensor as [`Buffer::at`] does, without keeping it alive, which takes a tenth of a launch.
@@ -215,17 +186,12 @@ impl Buffer {
     /// # Safety
     /// The tensor must live as long as the result.
     pub(crate) unsafe fn of_tensor(data: *mut c_void, system: &'static System) -> Option<Buffer> {
-        let table = DESCRIPTORS.read().unwrap_or_else(PoisonError::into_inner);
-        Buffer::listed(&table, data, system)
+        DESCRIPTORS.with(data, |descriptor| Buffer::of(descriptor, system))
     }
 
-    fn listed(table: &Addresses, data: *mut c_void, system: &'static System) -> Option<Buffer> {
-        if !table.contains(&data.addr()) {
-            return None;
-        }
-        // SAFETY: the address is in the table, which is locked, so the descriptor exists.
-        let Descriptor { mem, device, bytes } = unsafe { data.cast::<Descriptor>().read() };
-        Some(Buffer { mem, device, bytes, system, is_owned: false })
+    fn of(descriptor: Descriptor, system: &'static System) -> Buffer {
+        let Descriptor { mem, device, bytes } = descriptor;
+        Buffer { mem, device, bytes, system, is_owned: false }
     }
 
     /// Allocates a buffer without a descriptor, for the duration of a copy.

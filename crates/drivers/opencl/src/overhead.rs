@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use anyfn::abi::kDLOpenCL;
 use anyfn::{DType, Device, Tensor};
+use anyfn_kernels::Kernel;
 
 use crate::api;
 use crate::memory::Buffer;
-use crate::module::{Kernel, module};
+use crate::module::module;
 use crate::system::available;
 
 const SOURCE: &str = "kernel void f(global int *x, global int *y, int n) {

@@ -1,34 +1,6 @@
-//! The process around OpenCL: signal handlers that drivers replace, and forks that they do not survive.
+//! Signal handlers of the process, which drivers of OpenCL replace.
 
 use core::mem::MaybeUninit;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// True in a child that was forked after OpenCL was initialised in its parent.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Reason why a forked child has no OpenCL devices.
-pub(crate) const FORKED_REASON: &str = "this process was forked after OpenCL was initialised, and drivers of OpenCL \
-                                        do not work in such a process; start a new process instead";
-
-/// Returns true if this process was forked after [`watch_forks`].
-#[inline]
-pub(crate) fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
-}
-
-/// Begins to watch for forks. The threads of a driver do not exist in a forked child, which would wait for them forever.
-pub(crate) fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler only changes an atomic. Its code stays mapped: a runtime is never unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-}
-
-extern "C" fn in_child() {
-    FORKED.store(true, Ordering::Relaxed);
-}
 
 /// Highest number of a signal whose handler is restored. Real-time signals have higher numbers.
 const SIGNALS: i32 = 31;

@@ -5,12 +5,13 @@ use core::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
+use anyfn_kernels::fork;
 use anyfn_runtime::device::Pool;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
 use crate::block::Block;
 use crate::event::ClEvent;
-use crate::process::{FORKED_REASON, is_forked, watch_forks, with_signal_handlers};
+use crate::process::with_signal_handlers;
 
 /// The opened loader and the devices of all its drivers.
 pub(crate) struct System {
@@ -75,11 +76,11 @@ unsafe impl Sync for Opened {}
 /// Returns the reason why there are none.
 pub(crate) fn system() -> Result<&'static System, String> {
     static SYSTEM: OnceLock<Result<System, String>> = OnceLock::new();
-    if is_forked() {
-        return Err(FORKED_REASON.into());
+    if fork::is_forked() {
+        return Err(fork::reason("OpenCL"));
     }
     let found = SYSTEM.get_or_init(|| {
-        watch_forks();
+        fork::watch();
         with_signal_handlers(|| {
             let api = Api::open()?;
             let devices = list(&api)?;

@@ -18,7 +18,7 @@ use anyfn::{Device, Error, Result, bail, register};
 
 use crate::device::{
     Attribute, Event, Memory, MemoryKind, Stream, Value, devices, driver_of, exists, memory_kind,
-    stream_number, stream_of, synchronize, take_event, take_stream,
+    stream_number, stream_of, synchronize, take_event, take_stream, unsupported,
 };
 
 /// Lists of the tests that a driver is known to fail, with reasons.
@@ -49,6 +49,7 @@ const CASES: &[Case] = &[
     ("exists", is_there),
     ("missing", others_are_missing),
     ("attributes", attributes),
+    ("compute_units", compute_units),
     ("alignment", alignment),
     ("sizes", sizes),
     ("roundtrip", roundtrip),
@@ -169,10 +170,17 @@ fn attributes(device: Device) -> Result<()> {
         bail!("AssertionError", "it does not report its memory");
     };
     ensure!(0 < free && free <= total, "{free} bytes of {total} are free");
-    ensure!(matches!(of(Attribute::ComputeUnits), Some(Value::Int(1..))), "it has no compute units");
     // No attribute may cause a failure.
     Attribute::ALL.into_iter().for_each(|attribute| drop(of(attribute)));
     Ok(())
+}
+
+fn compute_units(device: Device) -> Result<()> {
+    match driver_of(device)?.attribute(device.0.device_id, Attribute::ComputeUnits) {
+        Some(Value::Int(1..)) => Ok(()),
+        None => unsupported("the number of compute units is not known"),
+        Some(other) => bail!("AssertionError", "it has {other:?} compute units"),
+    }
 }
 
 fn alignment(device: Device) -> Result<()> {

@@ -3,30 +3,24 @@
 //! A module holds source. It is built for a device when a function is called with tensors of that device for the first
 //! time, so that a module can be created, saved and loaded where there is no device.
 
-mod kernel;
 mod launch;
 mod log;
-mod payload;
 mod program;
 
 use std::sync::Arc;
 
 use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
-
-pub use kernel::{Extent, Kernel};
+use anyfn_kernels::{Kernel, payload, source_of};
 
 /// Kind of the modules.
 const KIND: &str = "opencl";
+/// Format of the code of modules that contain OpenCL C.
+const FORMAT: &str = "cl";
 
 /// Content of a module of kind `opencl`.
 struct Content {
     kernels: Vec<Kernel>,
     source: String,
-}
-
-/// Line before each kernel in the code that Apache TVM generates. Each part is a program of its own.
-fn marker(kernel: &Kernel) -> String {
-    format!("// Function: {}\n", kernel.name)
 }
 
 impl Content {
@@ -44,18 +38,7 @@ impl Content {
 
     /// Returns the source of the program that contains a kernel.
     fn source_of(&self, kernel: &Kernel) -> &str {
-        let start = |kernel: &Kernel| {
-            let marker = marker(kernel);
-            let found = self.source.match_indices(&marker).map(|(at, _)| at);
-            found.into_iter().find(|at| *at == 0 || self.source.as_bytes()[at - 1] == b'\n')
-        };
-        // Without a marker for each kernel, the source is one program.
-        let Some(starts) = self.kernels.iter().map(start).collect::<Option<Vec<usize>>>() else {
-            return &self.source;
-        };
-        let Some(own) = start(kernel) else { return &self.source };
-        let end = starts.into_iter().filter(|start| *start > own).min().unwrap_or(self.source.len());
-        &self.source[own..end]
+        source_of(&self.source, kernel, &self.kernels)
     }
 }
 
@@ -78,7 +61,9 @@ impl ModuleKind for Content {
     }
 
     fn save_to_bytes(&self) -> Result<Vec<u8>> {
-        Ok(payload::write(&self.kernels, &self.source))
+        let mut bytes = payload::write_table(FORMAT, &self.kernels);
+        payload::write_bytes(&mut bytes, self.source.as_bytes());
+        Ok(bytes)
     }
 
     fn inspect_source(&self, _format: &str) -> Result<String> {
@@ -126,7 +111,9 @@ fn opencl_module(
 /// Loads a module of kind `opencl` from bytes that `save_to_bytes` or Apache TVM has written.
 #[register("ffi.Module.load_from_bytes.opencl")]
 fn load_from_bytes(bytes: anyfn::Bytes) -> Result<Module> {
-    let (kernels, source) = payload::read(&bytes)?;
+    let mut reader = payload::Reader::new(KIND, &bytes);
+    let (kernels, source) = (reader.table(FORMAT)?, reader.text()?.to_owned());
+    reader.finish()?;
     Module::new(Content::new(kernels, source)?)
 }
 
@@ -136,21 +123,5 @@ fn load_from_file(path: &str, _format: &str) -> Result<Module> {
     match std::fs::read(path) {
         Ok(bytes) => load_from_bytes(anyfn::Bytes::from(&*bytes)),
         Err(error) => bail!("RuntimeError", "Cannot read {path}: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marked_parts_are_programs_of_their_own() {
-        let kernel = |name: &str| Kernel::parse(name, ["pointer"]).unwrap();
-        let source = "lost\n// Function: a\nA\n// Function: ab\nAB\n";
-        let content = Content::new(vec![kernel("a"), kernel("ab")], source.into()).unwrap();
-        assert_eq!(content.source_of(&content.kernels[0]), "// Function: a\nA\n");
-        assert_eq!(content.source_of(&content.kernels[1]), "// Function: ab\nAB\n");
-        let content = Content::new(vec![kernel("a"), kernel("b")], source.into()).unwrap();
-        assert_eq!(content.source_of(&content.kernels[0]), source);
     }
 }

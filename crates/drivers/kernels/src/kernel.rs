@@ -7,7 +7,7 @@ use anyfn::abi::{kDLBfloat, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
 use anyfn::{DType, Error, Result, bail};
 
 /// Data type of an argument that is a buffer.
-pub(super) const POINTER: DType = DType::new(kDLOpaqueHandle, 64, 1);
+pub const POINTER: DType = DType::new(kDLOpaqueHandle, 64, 1);
 /// Name of [`POINTER`] in a table of kernels.
 const POINTER_NAME: &str = "pointer";
 
@@ -39,8 +39,8 @@ impl FromStr for Extent {
         found.ok_or_else(|| {
             anyfn::error!(
                 "ValueError",
-                "expected an extent from blockIdx.x to blockIdx.z or threadIdx.x to threadIdx.z but got `{}`; kernels of \
-                 OpenCL have no other launch parameters",
+                "expected an extent from blockIdx.x to blockIdx.z or threadIdx.x to threadIdx.z but got `{}`; kernels \
+                 have no other launch parameters",
                 text.escape_debug()
             )
         })
@@ -51,16 +51,19 @@ impl FromStr for Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Name of the kernel in the source.
-    pub(super) name: String,
+    pub name: String,
     /// Data types of the arguments; [`POINTER`] is a buffer.
-    pub(super) args: Vec<DType>,
+    pub args: Vec<DType>,
     /// Extents that follow the arguments in a call.
-    pub(super) extents: Vec<Extent>,
+    pub extents: Vec<Extent>,
 }
 
 impl Kernel {
     /// Creates a description and checks it.
-    pub(super) fn new(name: String, args: Vec<DType>, extents: Vec<Extent>) -> Result<Kernel> {
+    ///
+    /// # Errors
+    /// Returns `ValueError` for a name or a parameter that a kernel cannot have.
+    pub fn new(name: String, args: Vec<DType>, extents: Vec<Extent>) -> Result<Kernel> {
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !is_name {
@@ -120,8 +123,15 @@ impl Kernel {
         Kernel::new(name.to_owned(), args, extents)
     }
 
+    /// Returns true if the size of a work group is a parameter of a launch.
+    #[must_use]
+    pub fn has_items(&self) -> bool {
+        self.extents.iter().any(|extent| matches!(extent, Extent::Items(_)))
+    }
+
     /// Returns the number of dimensions of a launch, from 1 to 3.
-    pub(super) fn dimensions(&self) -> usize {
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
         let dimension = |extent: &Extent| match extent {
             Extent::Groups(dimension) | Extent::Items(dimension) => usize::from(*dimension) + 1,
         };
@@ -139,9 +149,44 @@ impl fmt::Display for Kernel {
     }
 }
 
+/// Returns the line before each kernel in the code that compilers generate. Each part is a source of its own.
+fn marker(kernel: &Kernel) -> String {
+    format!("// Function: {}\n", kernel.name)
+}
+
+/// Returns the part of a source that contains a kernel: from its line `// Function: NAME` to the next one, or, if not each of `kernels` has
+/// such a line, the whole source.
+#[must_use]
+pub fn source_of<'a>(source: &'a str, kernel: &Kernel, kernels: &[Kernel]) -> &'a str {
+    let start = |kernel: &Kernel| {
+        let marker = marker(kernel);
+        let found = source.match_indices(&marker).map(|(at, _)| at);
+        found.into_iter().find(|at| *at == 0 || source.as_bytes()[at - 1] == b'\n')
+    };
+    let Some(starts) = kernels.iter().map(start).collect::<Option<Vec<usize>>>() else {
+        return source;
+    };
+    let Some(own) = start(kernel) else { return source };
+    let end = starts.into_iter().filter(|start| *start > own).min().unwrap_or(source.len());
+    &source[own..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marked_parts_are_sources_of_their_own() {
+        let kernels = |names: &[&str]| -> Vec<Kernel> {
+            names.iter().map(|name| Kernel::parse(name, ["pointer"]).unwrap()).collect()
+        };
+        let source = "lost\n// Function: a\nA\n// Function: ab\nAB\n";
+        let marked = kernels(&["a", "ab"]);
+        assert_eq!(source_of(source, &marked[0], &marked), "// Function: a\nA\n");
+        assert_eq!(source_of(source, &marked[1], &marked), "// Function: ab\nAB\n");
+        let other = kernels(&["a", "b"]);
+        assert_eq!(source_of(source, &other[0], &other), source);
+    }
 
     #[test]
     fn descriptions_are_checked() {
