@@ -11,7 +11,7 @@ Contents:
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     tensors         tensor, empty, zeros, full; Tensor, from_dlpack, const
-    devices         device, cpu, cuda, devices, Stream; opencl_module makes a module of kernels in OpenCL C
+    devices         device, cpu, cuda, devices, Stream; opencl_module and vulkan_module make modules of kernels in OpenCL C and WGSL
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
                     register_module_loader define custom module kinds
@@ -78,6 +78,7 @@ from ._module import (
     register_module_loader,
     start_ledger,
     system_lib,
+    vulkan_module,
     watch,
 )
 from ._registry import (
@@ -215,6 +216,7 @@ __all__ = [
     "time_evaluator",
     "to_python",
     "type_info",
+    "vulkan_module",
     "watch",
     "zeros",
 ]

@@ -431,6 +431,46 @@ def opencl_module(
     return _releasing("anyfn.opencl_module")(source, table, None if device is None else _device(device))
 
 
+def vulkan_module(
+    source: "Union[str, bytes]",
+    kernels: "Mapping[str, Iterable[str]]",
+    device: "Optional[Union[_device, str]]" = None,
+) -> "Module":
+    """Returns a module whose functions are the kernels of a source in WGSL, or of a binary in SPIR-V.
+
+    ``source`` is WGSL as a string, which the compiler translates, or SPIR-V as bytes. ``kernels`` maps the name of each kernel
+    to the parameters of its function: ``"pointer"`` for each buffer and the data type of each number, then the extents of a
+    launch. ``"blockIdx.x"`` (``y``, ``z``) is the number of work groups in a dimension; extents that are not listed are 1. The
+    source determines the size of a work group; ``"threadIdx.x"`` may be listed, and must then be passed that size.
+
+    The buffers of a kernel are the bindings 0, 1, .. of group 0. Its numbers are the members of a struct in a variable
+    ``var<immediate>``, or ``var<uniform>`` at the binding after the buffers, in the order of ``kernels``.
+
+    The code is built for a device when one of its kernels is called with tensors of that device for the first time. With
+    ``device``, it is built for this device at once. Raises ``RuntimeError`` with the line of the source if it is not correct,
+    ``ValueError`` if a description does not fit the code or the code exceeds a limit of the device, and ``RuntimeError`` with the
+    reason if the device is not available.
+
+    >>> source = '''
+    ... @group(0) @binding(0) var<storage, read_write> x: array<f32>;
+    ... var<immediate> by: f32;
+    ... @compute @workgroup_size(64)
+    ... fn scale(@builtin(global_invocation_id) id: vec3<u32>) {
+    ...     if (id.x < arrayLength(&x)) { x[id.x] *= by; }
+    ... }
+    ... '''
+    >>> module = vulkan_module(source, {"scale": ["pointer", "float32", "blockIdx.x"]})
+    >>> module.kind
+    'vulkan'
+    """
+    if isinstance(source, str):
+        from ._compiler_library import load
+
+        load()
+    table = {name: _list_of(f"kernels[{name!r}]", params) for name, params in kernels.items()}
+    return _releasing("anyfn.vulkan_module")(source, table, None if device is None else _device(device))
+
+
 def register_module_loader(
     kind: str, loader: "Callable[[bytes], Any]", extensions: "Iterable[str]" = (), override: bool = False
 ) -> None:

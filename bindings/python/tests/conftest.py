@@ -38,6 +38,14 @@ def opencl():
 
 
 @pytest.fixture
+def vulkan():
+    """Skips the test where there is no Vulkan device."""
+    reason = anyfn.device("vulkan", 0).why_missing
+    if reason is not None:
+        pytest.skip(f"vulkan: {reason}")
+
+
+@pytest.fixture
 def run_python():
     """Returns a function that runs a program in a fresh interpreter and returns the output of the program.
 

@@ -60,7 +60,7 @@ def test_devices():
     ("name", "reason"),
     [
         ("cuda:0", "no driver for cuda is loaded in this build, only for cpu"),
-        ("vulkan:1", "no driver for vulkan is loaded in this build"),
+        ("metal:1", "no driver for metal is loaded in this build"),
         ("cpu:1", "main memory is one device, cpu:0"),
     ],
 )

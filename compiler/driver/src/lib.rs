@@ -23,6 +23,7 @@ pub use anyfn_parser as parser;
 pub use anyfn_passes as passes;
 pub use anyfn_schedule as schedule;
 pub use anyfn_te as te;
+pub use anyfn_wgsl as wgsl;
 pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
 pub use lower::{lower, notes};
 pub use pipeline::{default_pipeline, pass};

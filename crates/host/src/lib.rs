@@ -42,6 +42,9 @@ pub use anyfn_rpc as rpc;
 /// Devices and device memory, tensors, worker threads and timing.
 #[cfg(feature = "runtime")]
 pub use anyfn_runtime as runtime;
+/// Vulkan devices, and modules of kernels in SPIR-V.
+#[cfg(feature = "vulkan")]
+pub use anyfn_vulkan as vulkan;
 
 #[cfg(feature = "build")]
 pub mod build;
@@ -90,6 +93,11 @@ struct Tensors;
 #[cfg(all(doctest, feature = "opencl"))]
 #[doc = include_str!("../../../docs/devices.md")]
 struct Devices;
+
+/// Documentation tests: the Rust samples of `docs/vulkan.md`.
+#[cfg(all(doctest, feature = "vulkan"))]
+#[doc = include_str!("../../../docs/vulkan.md")]
+struct VulkanDevices;
 
 /// Documentation tests: the Rust samples of `docs/signature.md`.
 #[cfg(doctest)]

@@ -20,6 +20,8 @@ extern crate anyfn_reflect as _;
 extern crate anyfn_rpc as _;
 #[cfg(feature = "runtime")]
 extern crate anyfn_runtime as _;
+#[cfg(feature = "vulkan")]
+extern crate anyfn_vulkan as _;
 
 #[cfg(panic = "unwind")]
 use anyfn_core::startup::{STEPS, entry, record_panic_locations};

@@ -29,9 +29,10 @@ const BOXES: [(&str, &str); 3] = [
 
 /// Labels that replace folder names in the diagram, for crates whose folder names do not describe what the
 /// crates build.
-const LABELS: [(&str, &str); 6] = [
+const LABELS: [(&str, &str); 7] = [
     ("crates/drivers/kernels", "drivers/kernels"),
     ("crates/drivers/opencl", "drivers/opencl"),
+    ("crates/drivers/vulkan", "drivers/vulkan"),
     ("crates/host", "host (Rust programs)"),
     ("crates/lib", "lib (libanyfn.so)"),
     ("crates/cli", "cli (the command anyfn)"),

@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- {doctor, kernels <- opencl}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- {doctor, kernels <- {opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -39,6 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
     // Implements the trait of drivers, which is below the level of registered functions.
     ("anyfn-opencl", &["anyfn-abi", "anyfn", "anyfn-kernels", "anyfn-runtime"]),
+    ("anyfn-vulkan", &["anyfn-abi", "anyfn", "anyfn-kernels", "anyfn-runtime"]),
     (
         "anyfn-host",
         &[
@@ -53,6 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-bundle",
             "anyfn-doctor",
             "anyfn-opencl",
+            "anyfn-vulkan",
         ],
     ),
     (
@@ -69,6 +71,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-bundle",
             "anyfn-doctor",
             "anyfn-opencl",
+            "anyfn-vulkan",
             "anyfn-host",
         ],
     ),
@@ -87,6 +90,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Lowers a schedule for a device, to find out where the memory that threads share is placed.
     ("anyfn-autosched", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-passes", "anyfn-schedule"]),
     ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-wgsl", &PLUGIN),
     (
         "anyfn-compiler",
         &[
@@ -102,6 +106,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-schedule",
             "anyfn-autosched",
             "anyfn-codegen-c",
+            "anyfn-wgsl",
         ],
     ),
     ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-attach", "anyfn-compiler"]),

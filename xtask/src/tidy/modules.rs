@@ -48,6 +48,11 @@ const PERMITTED: &[(&str, &[&str], &str)] = &[
         "values, objects, functions and errors are defined in terms of each other, and converted to each other",
     ),
     ("anyfn-ir", &["buffer", "expr"], "a load names a buffer, whose shape consists of expressions"),
+    (
+        "anyfn-vulkan",
+        &["event", "logical", "memory", "stream", "system", "work"],
+        "a device holds its streams and freed buffers, which refer to the device and to the work that uses them",
+    ),
 ];
 
 /// Path of the file with the list of permitted cycles, for messages.

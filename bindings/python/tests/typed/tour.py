@@ -316,6 +316,9 @@ constant: Module = anyfn.make_module(Constant(5))
 kernels: Module = anyfn.opencl_module(
     "kernel void zero(global int *x) { x[get_global_id(0)] = 0; }", {"zero": ["pointer", "blockIdx.x", "threadIdx.x"]}
 )
+shaders: Module = anyfn.vulkan_module(
+    "@compute @workgroup_size(1) fn nothing() {}", {"nothing": ["pointer", "blockIdx.x"]}
+)
 bits_of_module: int = constant.get_property_mask()
 carried: list[Module] = constant.imports
 texts: list[str] = [constant.inspect_source(), *constant.get_write_formats()]

@@ -30,6 +30,7 @@ const FEATURES: &str = "\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
     opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
+    vulkan anyfn.vulkan_ ffi.Module.load_from_file.v ffi.Module.load_from_bytes.v\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
     streams runtime.Device_S anyfn.device_c anyfn.device_ent anyfn.device_ev anyfn.device_l anyfn.device_m anyfn.device_r\n\
     views anyfn.tensor_as_strided anyfn.tensor_reshape anyfn.tensor_slice anyfn.tensor_permute\n\
