@@ -5,7 +5,7 @@ const assert = require('node:assert/strict');
 const { test } = require('node:test');
 
 const { samples } = require('./support.js');
-const { cases, callback, make, owned, plain, call, run } = require('./corpus.js');
+const { cases, callback, make, owned, plain, call, run } = require('./cases.js');
 
 samples();
 

@@ -7,7 +7,7 @@
 const { isDeepStrictEqual } = require('node:util');
 
 const { anyfn, samples } = require('./support.js');
-const { cases, callback, make, owned, plain, call } = require('./corpus.js');
+const { cases, callback, make, owned, plain, call } = require('./cases.js');
 
 const { define, run, prefixes } = JSON.parse(process.argv[2]);
 const NAME = 'JavaScript';
