@@ -8,8 +8,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{alloc, alloc_zeroed, dealloc};
-use std::sync::OnceLock;
-use std::time::Instant;
+#[cfg(not(target_family = "wasm"))]
+use std::{sync::OnceLock, time::Instant};
 
 use anyfn::abi::kDLCPU;
 use anyfn::{Error, Result};
@@ -188,9 +188,16 @@ unsafe fn time_of<'a>(event: Handle) -> &'a AtomicU64 {
 }
 
 /// Returns the nanoseconds since the first call of this function in the process.
+#[cfg(not(target_family = "wasm"))]
 fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Returns 0: a WebAssembly module has no clock.
+#[cfg(target_family = "wasm")]
+fn now_ns() -> u64 {
+    0
 }
 
 /// Returns the name of the processor, or of its architecture if the system does not report a name.

@@ -16,11 +16,15 @@ pub(super) fn process() -> u32 {
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        #[cfg(unix)]
         // SAFETY: the handler only changes an atomic, and this code stays mapped (`worker::keep_mapped`).
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child))
+        };
     });
 }
 
+#[cfg(unix)]
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }

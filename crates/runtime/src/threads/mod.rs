@@ -17,6 +17,7 @@ mod pool;
 mod size;
 mod sync;
 mod waiting;
+#[cfg_attr(not(unix), path = "worker_disabled.rs")]
 mod worker;
 
 use core::ffi::{c_int, c_void};

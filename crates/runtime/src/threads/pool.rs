@@ -38,6 +38,7 @@ struct PoolState {
 }
 
 /// Abandons the parent's pool in the child of a fork. The child then creates its own worker threads.
+#[cfg(unix)]
 extern "C" fn forget() {
     POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
@@ -46,8 +47,11 @@ fn pool() -> &'static Pool {
     static ONCE: Once = Once::new();
     fork::watch();
     ONCE.call_once(|| {
+        #[cfg(unix)]
         // SAFETY: the handler only stores to an atomic, and this code stays mapped (`worker::keep_mapped`).
-        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+        unsafe {
+            libc::pthread_atfork(None, None, Some(forget))
+        };
     });
     let mut pool = POOL.load(Ordering::Acquire);
     if pool.is_null() {

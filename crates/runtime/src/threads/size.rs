@@ -98,10 +98,15 @@ fn affinity() -> usize {
             }
         }
     }
-    // Also reached on machines with more processors than fit into the set.
-    // SAFETY: the function only reads a setting of the system.
-    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    usize::try_from(count).unwrap_or(0).max(1)
+    #[cfg(unix)]
+    {
+        // Also reached on machines with more processors than fit into the set.
+        // SAFETY: the function only reads a setting of the system.
+        let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(count).unwrap_or(0).max(1)
+    }
+    #[cfg(not(unix))]
+    1
 }
 
 #[cfg(test)]

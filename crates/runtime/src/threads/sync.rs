@@ -5,14 +5,18 @@
 mod imp {
     pub(in crate::threads) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(in crate::threads) use std::sync::{Condvar, Mutex, MutexGuard};
+    #[cfg(not(target_family = "wasm"))]
     use std::thread::yield_now;
     pub(in crate::threads) use std::thread::{Thread, current, park};
+    #[cfg(not(target_family = "wasm"))]
     use std::time::{Duration, Instant};
 
     /// Maximum time for which a thread spins before it sleeps.
+    #[cfg(not(target_family = "wasm"))]
     const SPIN: Duration = Duration::from_micros(20);
 
     /// Spins until a condition is true, for at most [`SPIN`]. Returns true if the condition is true.
+    #[cfg(not(target_family = "wasm"))]
     pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         loop {
@@ -30,6 +34,7 @@ mod imp {
 
     /// Yields the processor until a condition is true, for at most 200 microseconds. This gives woken threads time to
     /// begin their tasks.
+    #[cfg(not(target_family = "wasm"))]
     pub(in crate::threads) fn be_patient(done: impl Fn() -> bool) {
         const PATIENCE: Duration = Duration::from_micros(200);
         let begin = Instant::now();
@@ -37,6 +42,16 @@ mod imp {
             yield_now();
         }
     }
+
+    /// Returns true if a condition is true. A WebAssembly module has no clock, and no other thread that could change the condition.
+    #[cfg(target_family = "wasm")]
+    pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
+        done()
+    }
+
+    /// Does nothing: there is no other thread to wait for.
+    #[cfg(target_family = "wasm")]
+    pub(in crate::threads) fn be_patient(_done: impl Fn() -> bool) {}
 }
 
 #[cfg(loom)]
