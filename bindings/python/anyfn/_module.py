@@ -153,11 +153,11 @@ class Module(_Base):
         library that imports this module. See ``bundle`` for ``objects``, the options and errors.
 
         A module that ``anyfn.build`` returned can also be written as C source (``f.c``) or object file (``f.o``). Such a
-        module for another kind of processor is written as a library without its imports. Raises ``ValueError`` for other
-        extensions.
+        module for another kind of processor is written as a library without its imports, and one for WebAssembly as ``f.wasm``.
+        Raises ``ValueError`` for other extensions.
         """
         path = os.fsdecode(path)
-        is_source = path.endswith((".c", ".o")) and not objects
+        is_source = path.endswith((".c", ".o", ".wasm")) and not objects
         if not is_source and not _is_library_name(path):
             others = "" if objects else ", `.o` (an object file) or `.c` (C source)"
             raise ValueError(

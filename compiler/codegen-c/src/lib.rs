@@ -8,9 +8,9 @@
 //! The dialect `host` is C11 that any compiler accepts, with vectors for GCC and Clang. It uses only headers
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
-//! functions of the runtime through pointers that the loader sets. The dialect `opencl` is OpenCL C. The source of a
-//! module for such a device is host code and kernels, which [`parts`] separates. The dialect `null` is the language of an
-//! imaginary device, and the template for the dialects of devices.
+//! functions of the runtime through pointers that the loader sets. For WebAssembly it uses no C library. The dialect
+//! `opencl` is OpenCL C. The source of a module for such a device is host code and kernels, which [`parts`] separates. The
+//! dialect `null` is the language of an imaginary device, and the template for the dialects of devices.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
     ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
+    ("wasm", host::Host::NAME, host::wasm_module),
     ("null", null::Null::NAME, family::module::<null::Null>),
 ];
 

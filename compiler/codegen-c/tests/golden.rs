@@ -422,7 +422,7 @@ fn a_target_of_another_kind_has_no_code() -> Result<()> {
     let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
     assert_eq!(
         error.message(),
-        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `null`"
+        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `wasm`, `null`"
     );
     Ok(())
 }

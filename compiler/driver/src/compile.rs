@@ -23,6 +23,28 @@ use crate::target::{cpu_options, no_compiler, processor, words};
 const OPTIONS: &[&str] =
     &["-O3", "-std=c11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
+/// Further arguments for WebAssembly: vectors of 16 bytes, and instructions that copy and clear memory, as all browsers since 2023 have
+/// them. There are no headers of a C library.
+const WASM_OPTIONS: &[&str] =
+    &["-ffreestanding", "-fbuiltin", "-msimd128", "-mbulk-memory", "-fvisibility=hidden"];
+
+/// Arguments of the linker for a WebAssembly module whose position is chosen when it is loaded. What it does not define is imported.
+const WASM_LINK_OPTIONS: &[&str] =
+    &["-shared", "--experimental-pic", "--no-entry", "--unresolved-symbols=import-dynamic", "--strip-all"];
+
+/// Names of the linker for WebAssembly, in order of preference.
+const WASM_LINKERS: [&str; 3] = ["wasm-ld-19", "wasm-ld-16", "wasm-ld"];
+
+/// Returns the path of the linker for WebAssembly.
+fn wasm_linker() -> Result<PathBuf> {
+    match WASM_LINKERS.into_iter().find_map(find) {
+        Some((path, _)) => Ok(path),
+        None => {
+            bail!("RuntimeError", "cannot find the linker `wasm-ld`; install it (`apt-get install lld-19`)")
+        }
+    }
+}
+
 /// Kind of file that the compiler makes from a source file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -37,6 +59,8 @@ pub(crate) struct Compiler {
     /// Command line of the compiler, as specified by the target.
     pub(crate) cc: String,
     program: PathBuf,
+    /// Linker for WebAssembly modules; `None` for other targets, which the compiler links.
+    wasm_linker: Option<PathBuf>,
     arguments: Vec<String>,
     /// Description of everything but the source that determines the output of the compiler: the
     /// executable file, the arguments, and the processor.
@@ -81,6 +105,11 @@ fn prints_with(variable: impl Fn(&str) -> Option<OsString>, is_terminal: impl Fn
 }
 
 impl Compiler {
+    /// Returns true if the compiler makes WebAssembly modules.
+    pub(crate) fn is_for_wasm(&self) -> bool {
+        self.wasm_linker.is_some()
+    }
+
     /// Finds the compiler of a target.
     ///
     /// # Errors
@@ -90,8 +119,11 @@ impl Compiler {
         let mut words = words(&target.cc)?.into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
         let (program, about) = find(&name).ok_or_else(|| no_compiler(&target.cc, "program not found"))?;
+        let is_wasm = &*target.kind == "wasm";
+        let wasm_linker = if is_wasm { Some(wasm_linker()?) } else { None };
+        let more = if is_wasm { WASM_OPTIONS } else { &[] };
         let arguments: Vec<String> = words
-            .chain(OPTIONS.iter().map(|option| (*option).to_owned()))
+            .chain(OPTIONS.iter().chain(more).map(|option| (*option).to_owned()))
             .chain(cpu_options(&target.arch, &target.mcpu))
             .chain(target.options.iter().map(|option| option.to_string()))
             .collect();
@@ -104,7 +136,7 @@ impl Compiler {
             target.arch,
             processor(target)
         );
-        Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
+        Ok(Compiler { cc: target.cc.to_string(), program, wasm_linker, arguments, identity })
     }
 
     /// Returns the command that compiles the file `input`. If `input` is `None`, the command compiles its
@@ -130,10 +162,31 @@ impl Compiler {
     /// file cannot be opened. If a signal interrupts the calling thread or the callback fails, the compiler is killed
     /// and that error is returned.
     pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
-        let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
         // GCC passes file names in quotes to the assembler, and does not escape quotes in them.
         let has_quotes = input.as_os_str().as_bytes().contains(&b'"');
-        let mut command = self.command(Some(input).filter(|_| !has_quotes), output, form);
+        let named = Some(input).filter(|_| !has_quotes);
+        let Some(linker) = self.wasm_linker.as_ref().filter(|_| form == Form::Library) else {
+            return self.execute(self.command(named, output, form), input, output, progress);
+        };
+        // If the compiler linked, it would also run an optimiser of the system, which may not know the instructions.
+        let object = output.with_extension("o");
+        self.execute(self.command(named, &object, Form::Object), input, &object, progress)?;
+        let mut command = Command::new(linker);
+        command.args(WASM_LINK_OPTIONS).arg("-o").arg(output).arg(&object);
+        let linked = self.execute(command, input, output, progress);
+        let _ = fs::remove_file(&object);
+        linked
+    }
+
+    /// Runs a command with the file `input` as its standard input. The command must write the file `output`.
+    fn execute(
+        &self,
+        mut command: Command,
+        input: &Path,
+        output: &Path,
+        progress: &Progress<'_>,
+    ) -> Result<()> {
+        let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
         let log = output.with_extension("log");
         let file = File::create(&log).map_err(|error| io_error(&log, &error))?;
         let mut child = command
@@ -161,7 +214,7 @@ impl Compiler {
         if status.success() && output.is_file() {
             return Ok(());
         }
-        let mut shown = self.program.display().to_string();
+        let mut shown = command.get_program().to_string_lossy().into_owned();
         for arg in command.get_args() {
             let _ = write!(shown, " {}", arg.to_string_lossy());
         }

@@ -38,7 +38,7 @@ impl ModuleKind for ForeignModule {
     }
 
     fn write_formats(&self) -> Vec<String> {
-        ["so", "o", "c"].map(String::from).into()
+        [if self.compiler.is_for_wasm() { "wasm" } else { "so" }, "o", "c"].map(String::from).into()
     }
 
     fn write_to_file(&self, path: &str, _format: &str) -> Result<bool> {

@@ -19,14 +19,16 @@ pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<
     };
     match path.extension().and_then(|text| text.to_str()) {
         Some("c") => copy(&source),
-        Some("so") => copy(library),
+        Some("so") if !compiler.is_for_wasm() => copy(library),
+        Some("wasm") if compiler.is_for_wasm() => copy(library),
         Some("o") => replace(path, |partial| {
             compiler.run(&source, partial, Form::Object, &Progress { what: "the module", callback: None })
         }),
         _ => bail!(
             "ValueError",
-            "cannot write a module to {}: expected a file name that ends in `.so`, `.o` or `.c`",
-            path.display()
+            "cannot write a module to {}: expected a file name that ends in `.{}`, `.o` or `.c`",
+            path.display(),
+            if compiler.is_for_wasm() { "wasm" } else { "so" }
         ),
     }
 }

@@ -16,7 +16,7 @@ use crate::func::IRModule;
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, `opencl`, or, in tests of the compiler, `null`.
+    /// Target kind: `c`, `opencl`, `wasm` (WebAssembly), or, in tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
@@ -59,7 +59,7 @@ pub struct DeviceKind {
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c", "opencl"];
+    pub const KINDS: &[&str] = &["c", "opencl", "wasm"];
 
     /// Target kinds that are devices. A module for a device consists of host code and kernels.
     pub const DEVICES: &[DeviceKind] =

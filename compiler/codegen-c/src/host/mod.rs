@@ -23,7 +23,7 @@ use anyfn::abi::{DEVICE_TYPES, DTYPE_CODES, kDLBfloat, kDLBool, kDLFloat, kDLInt
 use anyfn::{Array, DType, Device, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
-use anyfn_ir::func::PrimFunc;
+use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::{DTypeExt, rounded};
 use anyfn_ir::printer;
 use anyfn_ir::stmt::{BufferStore, For, Launch, Stmt};
@@ -31,7 +31,7 @@ use anyfn_ir::target::{DeviceKind, Target};
 
 use self::options::CodegenOptions;
 use self::registers::Registers;
-use crate::family::{Body, Dialect, Interface, Literal, Message, Symbol, c, type_name};
+use crate::family::{Body, Dialect, Interface, Literal, Message, Symbol, c, module, type_name};
 
 /// Returns the C type that represents a scalar data type.
 ///
@@ -57,6 +57,17 @@ fn names() -> String {
         let _ = write!(out, "\nstatic const char* const {name}[] = {{\n  {entries},\n}};\n");
     }
     out
+}
+
+/// Headers of the C library that the prelude includes.
+const LIBRARY: &str = "#include <math.h>\n#include <stdarg.h>\n#include <stdio.h>\n#include <stdlib.h>\n";
+
+/// Generates the source of a module for WebAssembly, where there is no C library.
+///
+/// # Errors
+/// Returns the errors of [`module`].
+pub(crate) fn wasm_module(whole: &IRModule, target: &Target) -> Result<String> {
+    Ok(module::<Host>(whole, target)?.replacen(LIBRARY, include_str!("wasm.c"), 1))
 }
 
 /// Dialect of the host, with its state for one function.

@@ -239,6 +239,7 @@ fn package(cc: &str) -> String {
             let system = rest.split_once("-gcc").map_or(rest, |(system, _)| system);
             format!("gcc-{}-linux-{system}", arch.replace('_', "-"))
         }
+        _ if name(&words).starts_with("clang") => "clang".to_owned(),
         _ => "gcc".to_owned(),
     }
 }

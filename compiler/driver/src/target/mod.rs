@@ -15,7 +15,7 @@ pub struct TargetOptions {
     /// machine and accepts that name. Otherwise, the default is the processor that the compiler selects.
     pub mcpu: Option<std::string::String>,
     /// Command of the C compiler: see [`Target::cc`]. The default is the environment variable `CC`, or else
-    /// `cc`.
+    /// `cc`; for WebAssembly it is Clang.
     pub cc: Option<std::string::String>,
     /// Further arguments of the C compiler: see [`Target::options`].
     pub options: Vec<std::string::String>,
@@ -31,6 +31,10 @@ pub struct TargetOptions {
     /// depends on the device kind.
     pub local_memory: Option<i64>,
 }
+
+/// Command of the compiler for WebAssembly, unless another one is given. Only for this system does Clang generate code that may be
+/// placed anywhere.
+const WASM_COMPILER: &str = "clang --target=wasm32-unknown-emscripten";
 
 /// Returns the target for this machine and its C compiler.
 ///
@@ -63,10 +67,13 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
             "option `cc` of a target: expected the command of a C compiler, got an empty string"
         );
     }
-    let cc = options.cc.or_else(|| std::env::var("CC").ok()).filter(|cc| !cc.trim().is_empty());
-    let cc = cc.unwrap_or_else(|| "cc".to_owned());
+    let is_wasm = kind == "wasm";
+    let cc =
+        options.cc.or_else(|| std::env::var("CC").ok().filter(|_| !is_wasm)).filter(|cc| !cc.trim().is_empty());
+    let cc = cc.unwrap_or_else(|| if is_wasm { WASM_COMPILER } else { "cc" }.to_owned());
     let (mcpu, cpu) = cpu::of(&cc, options.mcpu, &options.options)?;
-    let cores = || std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1));
+    // A WebAssembly module has one thread.
+    let cores = || if is_wasm { 1 } else { available_cores() };
     let num_cores = options.num_cores.unwrap_or_else(cores);
     Target::check_cores(num_cores)?;
     let vector_bytes = options.vector_bytes.unwrap_or(cpu.vector_bytes);
@@ -89,6 +96,11 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         max_threads,
         local_memory,
     })
+}
+
+/// Returns the number of cores of this machine.
+fn available_cores() -> i64 {
+    std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1))
 }
 
 /// Returns the limits of a device: the maximum number of threads of a block and the bytes of memory that they share. Both
