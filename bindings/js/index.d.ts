@@ -315,8 +315,8 @@ export class Module extends ObjectRef {
   importModule(module: Module): void;
 }
 
-/** Loads a library file as a module. */
-export function loadModule(path: string | URL): Module;
+/** Loads a library file as a module. In a page, the argument is the content of a `.wasm` file: its bytes, or a `WebAssembly.Module`. */
+export function loadModule(source: string | URL | ArrayBuffer | ArrayBufferView | object): Module;
 
 /** Element type of a tensor, such as `float32`: the code of DLPack, the number of bits, and the number of vector lanes. */
 export class DType {

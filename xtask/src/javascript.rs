@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{Cmd, which};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{paths, python};
+use crate::{paths, python, system_rust, targets};
 
 const PACKAGE: &str = "bindings/js";
 
@@ -45,6 +45,48 @@ fn platform(is_aarch64: bool) -> &'static str {
 /// Returns the reason why no package can be packed, if any.
 pub(crate) fn no_npm() -> Option<String> {
     which("npm").is_none().then(|| "no npm".into())
+}
+
+/// Builds the runtime as a WebAssembly module, and puts it into the package with the ES modules for pages.
+pub(crate) fn build_web(run: &Run) -> Result<()> {
+    write_web(run, &paths::root().join(PACKAGE).join("prebuilds/web"))
+}
+
+/// Writes the runtime as a WebAssembly module, and the ES modules for pages, to a folder.
+fn write_web(run: &Run, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let module = targets::build_web(run, "anyfn-web")?;
+    python::replace(run, &module, &folder.join("anyfn.wasm"))?;
+    run.cmd(Cmd::new("node").arg(paths::root().join(PACKAGE).join("tools/bundle.js")).arg(folder))
+}
+
+/// Returns the reason why no page can be opened, if any.
+pub(crate) fn no_browser() -> Option<String> {
+    ["chromium-headless-shell", "chromium", "google-chrome"]
+        .iter()
+        .all(|browser| which(browser).is_none())
+        .then(|| "no browser (`apt-get install chromium-headless-shell`)".into())
+}
+
+/// Test files that run over the WebAssembly module as well as over the addon.
+const ALSO_ON_WASM: [&str; 5] =
+    ["calls.test.js", "errors.test.js", "objects.test.js", "tensors.test.js", "values.test.js"];
+
+/// Runs the conformance corpus and the tests of the package over the WebAssembly module, in Node.js.
+pub(crate) fn wasm_conformance(run: &Run) -> Result<()> {
+    let module = targets::web_module(targets::WEB_CORPUS);
+    let tests = paths::root().join(TESTS);
+    let corpus = ["corpus.test.js", "module.test.js"].map(|name| tests.join("web").join(name));
+    run.cmd(node().words("--expose-gc --test").args(corpus).env("ANYFN_TESTING_WASM", &module))?;
+    let files = ALSO_ON_WASM.map(|name| tests.join(name));
+    run.cmd(node().words("--expose-gc --test").args(files).env("ANYFN_JS_WASM", &module))
+}
+
+/// Runs the conformance corpus and the examples in a page.
+pub(crate) fn page_conformance(run: &Run) -> Result<()> {
+    let module = targets::web_module(targets::WEB_CORPUS);
+    let file = paths::root().join(TESTS).join("web/page.test.js");
+    run.cmd(node().words("--test").arg(file).env("ANYFN_TESTING_WASM", module))
 }
 
 /// Copies the libraries of the test build into the package.
@@ -122,6 +164,10 @@ pub(crate) fn pack(run: &Run, from: &Path, to: &Path, is_here: bool, is_aarch64:
         let _ = fs::remove_dir_all(&package);
         python::copy_folder(&paths::root().join(PACKAGE), &package, &["prebuilds", "test", "src"])?;
         python::replace(run, &paths::root().join("LICENSE"), &package.join("LICENSE"))?;
+        match system_rust::unavailable().or_else(targets::no_web) {
+            None => write_web(run, &package.join("prebuilds/web"))?,
+            Some(reason) => run.say(&format!("the package does not run in pages: {reason}"))?,
+        }
     }
     copy_to(run, from, &package, is_aarch64)?;
     run.cmd(Cmd::new("npm").words("pack --silent --offline --pack-destination").arg(to).arg(&package))

@@ -52,6 +52,8 @@ const NOT_RUST: &[&str] = &[
     "bindings/js/lib",
     "bindings/js/node",
     "bindings/js/test",
+    "bindings/js/tools",
+    "bindings/js/web",
     "bindings/js/prebuilds",
 ];
 
@@ -95,6 +97,9 @@ const BUILD: &[&str] = &["library", "python package"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the package for Node.js.
 const BUILD_JAVASCRIPT: &[&str] = &["library", "javascript package"];
+
+/// Steps of `./x test` that build WebAssembly modules with the runtime.
+const WEB_MODULES: &[&str] = &["conformance, webassembly", "javascript package for pages"];
 
 /// Packages that the tests of the package for Node.js load.
 const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
@@ -361,6 +366,36 @@ pub(crate) fn test() -> Vec<Step> {
             .packages(&["anyfn-conformance-web"])
             .inputs(TARGETS)
             .beside(),
+        Step::new("javascript package for pages", javascript::build_web)
+            .needs_member("crates/web")
+            .skip_if(system_rust::unavailable)
+            .skip_if(targets::no_web)
+            .skip_if(javascript::unavailable)
+            .packages(&["anyfn-web"])
+            .inputs(TARGETS)
+            .inputs(&["bindings/js/lib", "bindings/js/web", "bindings/js/tools", "bindings/js/index.mjs"])
+            .beside(),
+        Step::new("conformance, javascript on wasm", javascript::wasm_conformance)
+            .uses(WEB_MODULES)
+            .needs_member("crates/web")
+            .skip_if(system_rust::unavailable)
+            .skip_if(targets::no_web)
+            .skip_if(javascript::unavailable)
+            .packages(&["anyfn-conformance-web", "anyfn-web"])
+            .inputs(TARGETS)
+            .inputs(javascript::SOURCES)
+            .inputs(&["conformance/cases", "docs/sizes.md"]),
+        Step::new("conformance, javascript in a page", javascript::page_conformance)
+            .uses(WEB_MODULES)
+            .needs_member("crates/web")
+            .skip_if(system_rust::unavailable)
+            .skip_if(targets::no_web)
+            .skip_if(javascript::unavailable)
+            .skip_if(javascript::no_browser)
+            .packages(&["anyfn-conformance-web", "anyfn-web"])
+            .inputs(TARGETS)
+            .inputs(javascript::SOURCES)
+            .inputs(&["conformance/cases", "docs/browser.md", "examples/browser"]),
         Step::in_parts(
             "conformance, python",
             || python_tests::parts(|file| file.name == python_tests::CORPUS),

@@ -1,6 +1,8 @@
 //! Checks for targets with 32-bit addresses: that the runtime compiles, and that the conformance corpus passes on 32-bit
 //! Arm in an emulator and in a WebAssembly module.
 
+use std::path::PathBuf;
+
 use crate::paths;
 use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
@@ -15,6 +17,9 @@ const WEB: &str = "wasm32-unknown-unknown";
 /// Names of the WebAssembly linkers that can read the compiler's object files, in order of
 /// preference.
 const WEB_LINKERS: [&str; 3] = ["wasm-ld-22", "wasm-ld-19", "wasm-ld"];
+
+/// Package whose WebAssembly module contains the runtime, the sample functions and the conformance corpus.
+pub(crate) const WEB_CORPUS: &str = "anyfn-conformance-web";
 
 const ARM: &str = "armv7-unknown-linux-gnueabihf";
 const ARM_LINKER: &str = "arm-linux-gnueabihf-gcc";
@@ -79,19 +84,37 @@ fn web_linker() -> Option<&'static str> {
     WEB_LINKERS.into_iter().find(|linker| which(linker).is_some())
 }
 
-/// Runs the conformance corpus in a WebAssembly module.
-pub(crate) fn web(run: &Run) -> Result<()> {
+/// Options of the compiler for WebAssembly modules. Libraries for programs, such as that of the sample functions, are linked as
+/// modules, too, where they import what they call; a missing function of a complete module is found when it starts. Modules with compiled
+/// functions use the table of functions and the stack.
+const WEB_FLAGS: &str = "-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Clink-arg=--allow-undefined \
+                         -Clink-arg=--export-table -Clink-arg=--growable-table -Clink-arg=--export=__stack_pointer";
+
+/// Builds the WebAssembly module of a package for size, and returns its path.
+pub(crate) fn build_web(run: &Run, package: &str) -> Result<PathBuf> {
     // The linker leaves out objects of a static library to which nothing refers, and with them the constructors of
     // registered functions; with link-time optimisation (profile `small`) there is only one object.
-    let words = "build --profile small -p anyfn-conformance-web";
     run.cmd(
-        cargo(words, WEB, "std,panic_abort")
+        cargo(&format!("build --profile small -p {package}"), WEB, "std,panic_abort")
+            .arg("-Zbuild-std-features=optimize_for_size")
             .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", web_linker().unwrap_or_default())
-            // Libraries for programs, such as that of the sample functions, are linked as modules, too, where they import
-            // what they call. A missing function of the module with the corpus is found when it starts.
-            .env("RUSTFLAGS", "-Clink-arg=--allow-undefined"),
+            .env("RUSTFLAGS", WEB_FLAGS),
     )?;
-    let module = paths::target_dir().join("targets").join(WEB).join("small/anyfn_conformance_web.wasm");
+    Ok(web_module(package))
+}
+
+/// Returns the path of the WebAssembly module of a package.
+pub(crate) fn web_module(package: &str) -> PathBuf {
+    paths::target_dir()
+        .join("targets")
+        .join(WEB)
+        .join("small")
+        .join(format!("{}.wasm", package.replace('-', "_")))
+}
+
+/// Runs the conformance corpus in a WebAssembly module.
+pub(crate) fn web(run: &Run) -> Result<()> {
+    let module = build_web(run, WEB_CORPUS)?;
     run.cmd(Cmd::new("node").arg(paths::root().join("conformance/web/run.mjs")).arg(module))
 }
 

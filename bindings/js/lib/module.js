@@ -43,8 +43,10 @@ function createModules(native, { ObjectRef, setClass }) {
   }
   setClass(73, 'ffi.Module', Module);
 
-  /** Loads a library. */
+  /** Loads a library. Over the WebAssembly module, `path` is the content of a .wasm file: its bytes, or a `WebAssembly.Module`. */
   function loadModule(path) {
+    const loaded = native.loadModule?.(path);
+    if (loaded !== undefined) return loaded;
     if (path instanceof URL) path = decodeURIComponent(path.pathname);
     return call('ffi.ModuleLoadFromFile', String(path));
   }

@@ -26,8 +26,9 @@ function createPackage(native) {
 
   const words = new Map();
   function wrap(slot, index) {
+    const above = native.above?.() ?? wrap;
     if (index === FUNCTION) return functions.wrapFunction(slot);
-    if (index === ERROR) return makeError(slot, native.errorTexts(slot), native.errorCause(slot), wrap);
+    if (index === ERROR) return makeError(slot, native.errorTexts(slot), native.errorCause(slot), above);
     return objects.wrapObject(slot, index);
   }
 

@@ -2,6 +2,7 @@
 // Tensors, and their memory as typed arrays.
 
 const { TAG, DType, Device } = require('./values.js');
+const { OWNER } = require('./functions.js');
 
 const INFO = Symbol('anyfn.info');
 const DATA = Symbol('anyfn.data');
@@ -66,14 +67,20 @@ function createTensors(native, { ObjectRef, setClass }) {
     /**
      * The memory of the tensor as a typed array, without a copy. The tensor must be contiguous and on the CPU. Elements of types
      * that JavaScript lacks are shown as integers of their size (float16, bfloat16) or as bytes. The array of a read-only tensor is
-     * a copy.
+     * a copy. In a page, the array is detached when the memory of the runtime grows; the property is then another array.
      */
     get data() {
       const known = this[DATA];
       if (known !== undefined && known.buffer.byteLength > 0) return known;
       const buffer = native.tensorBuffer(this[TAG]);
       if (buffer === undefined) throw new Error('this host does not allow buffers of native memory; use toBytes()');
-      const array = new (arrayClass(this.dtype))(buffer);
+      const cls = arrayClass(this.dtype);
+      let array;
+      if (ArrayBuffer.isView(buffer)) {
+        array = new cls(buffer.buffer, buffer.byteOffset, buffer.byteLength / cls.BYTES_PER_ELEMENT);
+        // The memory stays in use as long as the view.
+        array[OWNER] = buffer;
+      } else array = new cls(buffer);
       Object.defineProperty(this, DATA, { value: array, configurable: true });
       return array;
     }

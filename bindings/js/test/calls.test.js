@@ -4,7 +4,7 @@
 const assert = require('node:assert/strict');
 const { test } = require('node:test');
 
-const { anyfn, samples } = require('./support.js');
+const { anyfn, WASM, samples } = require('./support.js');
 
 const sample = samples();
 
@@ -80,7 +80,7 @@ test('callbacks are called at once, nested, and later', () => {
   sample('drop_kept')();
 });
 
-test('a function that is registered as blocking may wait for a thread that calls JavaScript', () => {
+test('a function that is registered as blocking may wait for a thread that calls JavaScript', { skip: WASM && 'no threads' }, () => {
   assert.equal(sample('apply_on_thread')((x) => x + 1, 41), 42);
   const nested = (n) => (n === 0 ? 0 : 1 + sample('apply_on_thread')(nested, n - 1));
   assert.equal(nested(10), 10);
@@ -108,7 +108,7 @@ test('the view with bigints keeps its function alive', () => {
   assert.equal(big(1), 1n);
 });
 
-test('a wrong number is no function', () => {
+test('a wrong number is no function', { skip: WASM && 'no addon' }, () => {
   const native = require('../node/native.js').load();
   for (const slot of [-1, 1e9, 2 ** 40, 2 ** 53, NaN, Infinity, 0.5 + 2 ** 31]) {
     assert.throws(() => native.call(slot), Error);

@@ -6,11 +6,11 @@
 
 const { isDeepStrictEqual } = require('node:util');
 
-const { anyfn, samples } = require('./support.js');
+const { anyfn, WASM, samples } = require('./support.js');
 const { cases, callback, make, owned, plain, call } = require('./cases.js');
 
 const { define, run, prefixes } = JSON.parse(process.argv[2]);
-const NAME = 'JavaScript';
+const NAME = WASM ? 'JavaScript in WebAssembly' : 'JavaScript';
 const PREFIX = 'matrix.javascript';
 
 samples();

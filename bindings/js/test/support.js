@@ -6,7 +6,19 @@ const os = require('node:os');
 const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 
-const anyfn = require('..');
+// With ANYFN_JS_WASM, the tests run over this WebAssembly module, which contains the sample functions.
+const WASM = process.env.ANYFN_JS_WASM;
+const PACKAGE = WASM
+  ? `require(${JSON.stringify(path.join(__dirname, '..', 'web', 'node.js'))}).instantiateSync(${JSON.stringify(WASM)}, { imports: { host: { report() {} } } })`
+  : `require(${JSON.stringify(path.join(__dirname, '..'))})`;
+
+let loaded;
+
+/** Returns the package under test. */
+function load() {
+  loaded ??= WASM ? require('../web/node.js').instantiateSync(WASM, { imports: { host: { report() {} } } }) : require('..');
+  return loaded;
+}
 
 const ROOT = path.join(__dirname, '..', '..', '..');
 const TESTING = process.env.ANYFN_TESTING_LIB ?? path.join(ROOT, 'bindings/python/anyfn/lib/libanyfn_testing.so');
@@ -15,14 +27,14 @@ let testing;
 
 /** Loads the sample functions, and returns a function that returns one of them by its name without `testing.`. */
 function samples() {
-  testing ??= anyfn.loadModule(TESTING);
-  return (name) => anyfn.getGlobalFunc(`testing.${name}`);
+  if (!WASM) testing ??= load().loadModule(TESTING);
+  return (name) => load().getGlobalFunc(`testing.${name}`);
 }
 
 /** Runs a script in a process of its own. It finds the package as `anyfn`, and the sample functions as `sample`. */
 function run(source, { args = [], env = {}, timeout = 60000 } = {}) {
   const header = `'use strict';
-const anyfn = require(${JSON.stringify(path.join(__dirname, '..'))});
+const anyfn = ${PACKAGE};
 const sample = require(${JSON.stringify(__filename)}).samples();
 `;
   const result = spawnSync(process.execPath, [...args, '-e', header + source], {
@@ -46,4 +58,15 @@ function folder() {
   return created;
 }
 
-module.exports = { anyfn, samples, run, folder, skip, ROOT, TESTING };
+module.exports = {
+  get anyfn() {
+    return load();
+  },
+  WASM,
+  samples,
+  run,
+  folder,
+  skip,
+  ROOT,
+  TESTING,
+};

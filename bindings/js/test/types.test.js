@@ -42,7 +42,15 @@ const value: Convertible = [1, 'x', (a: number) => a, new Uint8Array(1)];
 for (const [k, v] of new anyfn.MapRef<string, number>({ a: 1 })) console.log(k.length + v);
 console.log(maybe?.signature?.params[0].name, n, p, value, f.with({ a: 1 })(2), new anyfn.errors.ValueError('x').kind);
 `;
+const WEB = `
+import { instantiate, instantiateSync, type Package } from 'anyfn/web';
+const anyfn: Package = await instantiate(fetch('anyfn.wasm'), { imports: { host: { report: () => {} } } });
+const n: number = anyfn.registerFunc('y', (a: number) => a)(1);
+const t = instantiateSync(new Uint8Array(8)).tensor([1]);
+console.log(n, t.shape, anyfn.loadModule(new WebAssembly.Module(new ArrayBuffer(8))).kind);
+`;
 const WRONG = [
+  `import { instantiateSync } from 'anyfn/web'; instantiateSync(5);`,
   `import { getGlobalFunc } from 'anyfn'; getGlobalFunc(5);`,
   `import { getGlobalFunc } from 'anyfn'; getGlobalFunc('x', { allowMissing: true })();`,
   `import anyfn from 'anyfn'; anyfn.convert(Symbol('x'));`,
@@ -72,9 +80,10 @@ test('tsc --strict', { skip: skip('tsc --strict', !fs.existsSync(TSC) && 'no Typ
     return `page${index}.mts`;
   });
   fs.writeFileSync(path.join(dir, 'right.mts'), RIGHT);
+  fs.writeFileSync(path.join(dir, 'web.mts'), WEB);
   fs.writeFileSync(path.join(dir, 'common.cts'), `import anyfn = require('anyfn');\nconst f: anyfn.PackedFunc = anyfn.getGlobalFunc('x');\nf(1);\n`);
   WRONG.forEach((text, index) => fs.writeFileSync(path.join(dir, `wrong${index}.mts`), text));
-  const { stdout } = check([...files, 'right.mts', 'common.cts', ...WRONG.map((_, index) => `wrong${index}.mts`)]);
+  const { stdout } = check([...files, 'right.mts', 'web.mts', 'common.cts', ...WRONG.map((_, index) => `wrong${index}.mts`)]);
   const isWrong = (line) => /wrong\d+\.mts\(1/.test(line);
   // Lines that are indented explain the one above.
   assert.equal(stdout.split('\n').filter((line) => /^\S/.test(line) && !isWrong(line)).join('\n'), '');

@@ -32,6 +32,9 @@ FRONTENDS = {
 }
 CLASSIC = "C API of TVM 0.8"
 JAVASCRIPT = "JavaScript"
+IN_PAGE = "JavaScript in WebAssembly"
+# Module with the runtime and the sample functions, which the step "conformance, webassembly" builds.
+WASM = ROOT / "target/targets/wasm32-unknown-unknown/small/anyfn_conformance_web.wasm"
 # The frontends that share a process with Node.js.
 WITH_JAVASCRIPT = ("Rust", "C", "C++")
 VALUES = conformance.VALUES
@@ -73,7 +76,7 @@ def callers(tmp_path_factory):
         "C++": lambda prefix, names: tuple(kept[2].run(prefix, names)),
         "Python": run_in_python,
         CLASSIC: lambda prefix, names: run_in_classic(tvm, prefix, names),
-        JAVASCRIPT: lambda: run_in_node(built, work, paths),
+        JAVASCRIPT: lambda: run_in_node(built, work, paths) + run_on_wasm(),
     }
     for name in ("echo", "apply", "raise_error"):
         tvm.remove_global_func(f"matrix.classic.{name}")
@@ -107,6 +110,19 @@ def run_in_node(built, work, paths):
     *printed, cells = done.stdout.splitlines()
     print(*printed, sep="\n")
     return json.loads(cells)
+
+
+def run_on_wasm():
+    """Runs all checks of which JavaScript over the WebAssembly module is one side. Returns a list like ``run_in_node``."""
+    if not WASM.exists():
+        # The README keeps what it says of them.
+        return []
+    told = json.dumps({"define": [], "run": {}, "prefixes": {"Rust": FRONTENDS["Rust"]}})
+    command = ["node", ROOT / "bindings/js/test/matrix.js", told]
+    done = subprocess.run(command, env={**os.environ, "ANYFN_JS_WASM": str(WASM)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stderr)
+    return json.loads(done.stdout)
 
 
 def counted(checks):
@@ -178,11 +194,18 @@ NOT_IN_CLASSIC = {name for name, value in VALUES.items() if is_changed(value)}
 
 
 def table(cells):
-    languages = [*FRONTENDS, JAVASCRIPT]
+    languages = [*FRONTENDS, JAVASCRIPT, IN_PAGE]
     lines = [f"| defined in \\ called from | {' | '.join(languages)} |", "|---" * (len(languages) + 1) + "|"]
     for defined_in in languages:
         lines.append(f"| {defined_in} | {' | '.join(str(cells.get((defined_in, called), '-')) for called in languages)} |")
     return "".join(f"{line}\n" for line in lines)
+
+
+def cells_of(text, frontend):
+    """Returns the cells of a table of which a frontend is one side."""
+    header, _, *rows = [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in text.splitlines()]
+    named = [(row[0], called, cell) for row in rows for called, cell in zip(header[1:], row[1:])]
+    return {(defined, called): cell for defined, called, cell in named if frontend in (defined, called) and cell != "-"}
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js")
@@ -206,6 +229,8 @@ def test_every_frontend_calls_every_other(callers):
     text = readme.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     old, tail = rest.split(END)
+    if not WASM.exists():
+        cells.update(cells_of(old, IN_PAGE))
     if os.environ.get("ANYFN_GOLDEN") == "write":
         readme.write_text(head + BEGIN + table(cells) + END + tail, encoding="utf-8")
     else:

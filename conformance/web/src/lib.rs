@@ -1,10 +1,12 @@
 //! The conformance corpus and the runtime as one WebAssembly module, which `run.mjs` runs. The
-//! module imports from its host a single function, which receives a line of text.
+//! module imports from its host a function that receives a line of text, and what the JavaScript package imports (`anyfn-web`), over which
+//! the package runs the corpus, too.
 
 use anyfn::{register, registry};
 use anyfn_conformance::run;
 use anyfn_host as _;
 use anyfn_testing as _;
+use anyfn_web as _;
 
 /// Adds two numbers. The function is named `add` to check that this name does not clash with a name
 /// in the code that `#[register]` generates.

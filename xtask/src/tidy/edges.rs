@@ -118,7 +118,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-hosts", &PROGRAM),
     ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
-    ("anyfn-conformance-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance"]),
+    ("anyfn-web", &PROGRAM),
+    (
+        "anyfn-conformance-web",
+        &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance", "anyfn-web"],
+    ),
     ("anyfn-conformance-plugin", &["anyfn-abi", "anyfn", "anyfn-conformance"]),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),

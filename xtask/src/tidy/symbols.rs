@@ -30,7 +30,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
                 }
             }
             // A WebAssembly module is a whole program: it contains the runtime, and nothing loads it here.
-            "anyfn-conformance-web" => {}
+            "anyfn-conformance-web" | "anyfn-web" => {}
             _ => {
                 for symbol in symbols(&path, "--defined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
                     found.push(format!("{name}: a plugin must not define {symbol}"));

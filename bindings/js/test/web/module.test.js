@@ -1,0 +1,255 @@
+'use strict';
+// What is particular to the WebAssembly module: its memory, its end, its instances, and compiled functions.
+
+const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
+const zlib = require('node:zlib');
+const { spawnSync } = require('node:child_process');
+const { test } = require('node:test');
+
+const { folder, skip, ROOT } = require('../support.js');
+const { TESTING, instantiate } = require('./support.js');
+const web = require('../../web/node.js');
+
+const anyfn = instantiate();
+const sample = (name, of = anyfn) => of.getGlobalFunc(`testing.${name}`);
+
+test('the memory of a tensor is shown again after the memory of the module has grown', () => {
+  const x = anyfn.tensor([1, 2, 3]);
+  const before = x.data;
+  const large = anyfn.empty([1 << 24]);
+  assert.equal(before.length, 0, 'the buffer is detached');
+  x.data[0] = 10;
+  assert.deepEqual([...x.data], [10, 2, 3]);
+  assert.equal(x.data, x.data);
+  assert.equal(x.data.buffer, large.data.buffer, 'both are views of the memory of the module');
+  assert.throws(() => sample('echo')(before), { name: 'TypeError', message: /detached/ });
+});
+
+test('a view of the memory of the module is passed without a copy', () => {
+  const [x, y] = [anyfn.tensor([1, 2, 3, 4]), anyfn.tensor([10, 20])];
+  sample('saxpy')(1, x.data.subarray(1, 3), y.data);
+  assert.deepEqual(y.toArray(), [12, 23]);
+});
+
+test('typed arrays that overlap share the copy that native code sees', () => {
+  const all = Float32Array.of(1, 2, 3, 4, 5, 6);
+  sample('saxpy')(1, all.subarray(0, 2), all.subarray(2, 4));
+  assert.deepEqual([...all], [1, 2, 4, 6, 5, 6]);
+  const count = anyfn.convert((...arrays) => arrays.map((array) => array[0]));
+  const parts = [all.subarray(3, 5), all.subarray(0, 2), all.subarray(1, 6)];
+  assert.deepEqual(count(...parts).toArray(), [6, 1, 2]);
+});
+
+test('a callback sees what native code has written, and the other way round', () => {
+  const x = Float32Array.of(1, 2);
+  const sum = sample('pass_on_read_only')(x, (array) => {
+    assert.equal(array, x);
+    array[0] = 5;
+    return sample('tensor_sum')(array);
+  });
+  assert.equal(sum, 7);
+  assert.equal(x[0], 5);
+});
+
+test('an exception travels through native frames as the same object, and leaves the module intact', () => {
+  const thrown = { any: 'value' };
+  const apply = sample('apply');
+  for (let round = 0; round < 1000; round += 1) {
+    try {
+      apply(apply, apply, () => {
+        throw thrown;
+      });
+      assert.fail('nothing was thrown');
+    } catch (error) {
+      assert.equal(error, thrown);
+    }
+  }
+  assert.equal(sample('echo')('still here'), 'still here');
+});
+
+test('a recursion without end is a RangeError, after which the module works', () => {
+  const apply = sample('apply');
+  const forever = () => apply(forever);
+  for (let round = 0; round < 3; round += 1) assert.throws(forever, { name: 'RangeError' });
+  let deep = [];
+  for (let level = 0; level < 100000; level += 1) deep = [deep];
+  assert.throws(() => sample('echo')(deep), { name: 'RangeError' });
+  assert.equal(sample('echo')(1), 1);
+});
+
+test('calls with many arguments', () => {
+  const count = sample('count');
+  for (const n of [1000, 1024, 1025, 20000]) assert.equal(count(...new Array(n).fill('text that is long')), n);
+  const echo = sample('echo');
+  const nested = (level) => (level === 0 ? 0 : 1 + sample('apply')(nested, level - 1, ...new Array(1000).fill(0)));
+  assert.equal(nested(10), 10);
+  assert.throws(() => nested(100), { name: 'RangeError' });
+  assert.equal(echo(1), 1);
+});
+
+test('an allocation that fails is an error', () => {
+  assert.throws(() => anyfn.empty([1 << 29], 'float32'), { name: 'MemoryError' });
+  assert.equal(sample('echo')(1), 1);
+});
+
+test('instances do not share objects', () => {
+  const other = instantiate();
+  const list = new anyfn.ListRef([1]);
+  assert.throws(() => sample('echo', other)(list), { message: /disposed of, or belongs/ });
+  other.registerFunc('web.only', () => 1);
+  assert.equal(anyfn.getGlobalFunc('web.only', { allowMissing: true }), undefined);
+});
+
+test('a module of another version is refused', () => {
+  assert.throws(() => web.instantiateSync(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])), { message: /version undefined .* anyfn\.wasm/ });
+});
+
+test('a file cannot be opened, and says what to pass', () => {
+  assert.throws(() => anyfn.loadModule('f.so'), { name: 'RuntimeError', message: /pass the bytes of a \.wasm file/ });
+});
+
+test('asynchronous calls run later on the same thread', async () => {
+  const order = [];
+  const promise = sample('apply').callAsync([() => (order.push('call'), 5)]);
+  order.push('main');
+  assert.equal(await promise, 5);
+  assert.deepEqual(order, ['main', 'call']);
+  await assert.rejects(sample('apply').callAsync([async () => 1]), { name: 'TypeError', message: /promise/ });
+  await assert.rejects(sample('echo').callAsync([new Float32Array(1)]), { name: 'TypeError', message: /pass a tensor/ });
+  const controller = new AbortController();
+  const aborted = sample('apply').callAsync([() => order.push('never')], { signal: controller.signal });
+  controller.abort(new Error('no more'));
+  await assert.rejects(aborted, { message: 'no more' });
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(order.length, 2);
+});
+
+test('objects, strings, tensors and callbacks are released', { skip: !globalThis.gc && 'no gc' }, async () => {
+  const apply = sample('apply');
+  const size = () => anyfn.empty([1]).data.buffer.byteLength;
+  const rounds = async (count) => {
+    for (let round = 0; round < count; round += 1) {
+      for (let each = 0; each < 1000; each += 1) {
+        new anyfn.ListRef([each, `a string of ${each} that is long`]);
+        anyfn.empty([64]);
+        apply((x) => x, `another string of ${each}`);
+      }
+      await new Promise(setImmediate);
+      globalThis.gc();
+      await new Promise(setImmediate);
+    }
+  };
+  await rounds(8);
+  const before = size();
+  await rounds(30);
+  assert.equal(size(), before);
+});
+
+const noPackage = !fs.existsSync(web.wasmFile) && `no ${web.wasmFile}`;
+
+test('the module of the package is as small as docs/sizes.md says', { skip: skip('size of anyfn.wasm', noPackage) }, () => {
+  const size = zlib.gzipSync(fs.readFileSync(web.wasmFile), { level: 9 }).length;
+  const page = fs.readFileSync(path.join(ROOT, 'docs/sizes.md'), 'utf8');
+  const told = Number(/^\| `anyfn\.wasm` \| [\d,]+ KB \| (\d+) KB \|/m.exec(page)[1]);
+  assert.ok(size <= told * 1000, `it has ${size} bytes`);
+  assert.ok(size > told * 900, `docs/sizes.md says ${told} KB, but it has only ${size} bytes`);
+});
+
+test('the module of the package runs in Node.js', { skip: noPackage }, async () => {
+  const own = await web.instantiate();
+  own.registerFunc('own.add', (a, b) => a + b);
+  assert.equal(own.getGlobalFunc('own.add')(1, 2), 3);
+  assert.deepEqual(own.tensor([[1, 2]]).reshape([2]).toArray(), [1, 2]);
+});
+
+const CLANG = ['clang', 'clang-19', 'clang-16'].find((name) => !spawnSync(name, ['--version']).error);
+const LINKER = ['wasm-ld-19', 'wasm-ld-16', 'wasm-ld'].map((name) => spawnSync('which', [name], { encoding: 'utf8' }).stdout.trim()).find(Boolean);
+const noCompiler = (!CLANG || !LINKER) && 'no Clang or no wasm-ld (`apt-get install clang lld-19`)';
+
+/** Compiles C code for a page. */
+function compile(source) {
+  const dir = folder();
+  const [from, to] = [path.join(dir, 'f.c'), path.join(dir, 'f.wasm')];
+  fs.writeFileSync(from, source);
+  const object = path.join(dir, 'f.o');
+  const flags = ['--target=wasm32-unknown-emscripten', '-ffreestanding', '-O2', '-fPIC', '-fvisibility=hidden', '-c', from, '-o', object];
+  const link = ['-shared', '--experimental-pic', '--no-entry', '--unresolved-symbols=import-dynamic', object, '-o', to];
+  for (const [program, args] of [[CLANG, flags], [LINKER, link]]) {
+    const done = spawnSync(program, args, { encoding: 'utf8' });
+    assert.equal(done.status, 0, done.stderr);
+  }
+  return fs.readFileSync(to);
+}
+
+const EXPORT = '__attribute__((visibility("default")))';
+const VALUE = `
+typedef struct { int type; unsigned small; union { long long i; double f; void* p; } v; } value;
+typedef struct { void* data; int device[2], ndim; unsigned char code, bits; unsigned short lanes; long long *shape, *strides; } tensor;
+extern void TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
+`;
+
+test('a compiled function works on the tensors of the runtime', { skip: skip('compiled', noCompiler) }, () => {
+  const module = anyfn.loadModule(
+    compile(`${VALUE}
+static int calls = 40;
+${EXPORT} int __tvm_ffi_twice(void* self, const value* args, int count, value* result) {
+  if (count != 1 || args[0].type != 70) return TVMFFIErrorSetRaisedFromCStr("TypeError", "twice: expected a tensor"), -1;
+  tensor* t = (tensor*)((char*)args[0].v.p + 24);
+  for (long long i = 0; i < t->shape[0]; ++i) ((float*)t->data)[i] *= 2;
+  result->type = 1;
+  result->v.i = ++calls;
+  return 0;
+}
+`),
+  );
+  assert.equal(module.kind, 'wasm');
+  assert.deepEqual(module.functionNames(), ['twice']);
+  const twice = module.getFunction('twice');
+  const x = anyfn.tensor([1, 2, 3]);
+  const { data } = x;
+  assert.equal(twice(x), 41);
+  assert.deepEqual([...data], [2, 4, 6]);
+  assert.equal(x.data, data, 'no copy was made');
+  assert.throws(() => twice(5), { name: 'TypeError', message: 'twice: expected a tensor' });
+  assert.equal(twice(x), 42);
+  assert.throws(() => module.getFunction('thrice'), { name: 'TypeError', message: /it has twice/ });
+});
+
+test('a JavaScript function is called from inside a compiled function', { skip: skip('compiled', noCompiler) }, () => {
+  const module = anyfn.loadModule(
+    compile(`${VALUE}
+${EXPORT} void* __tvm_ffi__library_ctx;
+${EXPORT} int (*__TVMFFIFunctionCall)(void*, const value*, int, value*);
+${EXPORT} int (*__TVMFFIEnvModLookupFromImports)(void*, const char*, void**);
+${EXPORT} int __tvm_ffi_ask(void* self, const value* args, int count, value* result) {
+  void* f = 0;
+  if (__TVMFFIEnvModLookupFromImports(__tvm_ffi__library_ctx, "web.answer", &f)) return -1;
+  return __TVMFFIFunctionCall(f, args, count, result);
+}
+`),
+  );
+  const ask = module.getFunction('ask');
+  assert.throws(() => ask(1), { name: 'ValueError', message: /web\.answer/ });
+  anyfn.registerFunc('web.answer', (x) => `answer ${x}`);
+  assert.equal(ask(7), 'answer 7');
+  const thrown = new RangeError('from JavaScript');
+  anyfn.registerFunc('web.answer', () => { throw thrown; }, { override: true });
+  assert.throws(() => ask(7), (error) => error === thrown);
+});
+
+test('code that cannot be placed anywhere is refused', { skip: skip('compiled', noCompiler) }, () => {
+  assert.throws(() => anyfn.loadModule(fs.readFileSync(TESTING)), { name: 'TypeError', message: /position-independent/ });
+  const missing = compile(`${EXPORT} int no_such_function(int); ${EXPORT} int __tvm_ffi_f(void* s, const void* a, int n, void* r) { return no_such_function(n); }`);
+  assert.throws(() => anyfn.loadModule(missing), { name: 'TypeError', message: /no_such_function/ });
+  assert.throws(() => anyfn.loadModule(compile(`${EXPORT} int f(void) { return 1; }`)), { name: 'TypeError', message: /__tvm_ffi_/ });
+});
+
+test('a module that has stopped says so', () => {
+  const other = instantiate();
+  const panic = other.getGlobalFunc('testing.panic');
+  assert.throws(() => panic('x'), { message: /has stopped/ });
+  assert.throws(() => other.getGlobalFunc('testing.echo'), { message: /has stopped/ });
+  assert.equal(sample('echo')(1), 1, 'the other instance works');
+});
