@@ -152,6 +152,12 @@ def deploy(step, row, options, dense, arrays):
         programs.append(("JavaScript", [options.node, Path(__file__).resolve().parents[1] / "te/dense.mjs"]))
     else:
         print("   Node.js is not installed, so it does not load it")
+    java = getattr(options, "java", None)
+    if java:
+        program, jar = java
+        programs.append(("Java", [program, "-cp", jar, Path(__file__).resolve().parents[1] / "te/Dense.java"]))
+    else:
+        print("   no JDK is installed, so Java does not load it")
     paths = [work / f"dense{number}.npy" for number in range(len(arrays))]
     for path, array in zip(paths, arrays):
         np.save(path, array)

@@ -4,7 +4,7 @@ A function written in Python is compiled and runs in several languages (``dense.
 each other, host code and kernels of a device are linked (``link.py``), and one function is sent to a board. The script takes the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
-        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--node NODE] [--peer-python PYTHON] \\
+        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--node NODE] [--java JAVA JAR] [--peer-python PYTHON] \\
         [--no-board REASON] [--board COMMAND...]
 """
 
@@ -208,6 +208,7 @@ def main():
         parser.add_argument(name, required=True)
     parser.add_argument("--link", nargs=3, help="programs in C, C++ and Rust that call a library with kernels")
     parser.add_argument("--node", help="Node.js, with the package in bindings/js built")
+    parser.add_argument("--java", nargs=2, help="the program java, and the jar of the package")
     parser.add_argument("--peer-python")
     parser.add_argument("--no-board", help="why there is no board")
     parser.add_argument("--board", nargs=argparse.REMAINDER, help="the words that run `anyfn` for AArch64; the last option")

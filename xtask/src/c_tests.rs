@@ -62,6 +62,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/start/c.md",
         "docs/start/kernels.md",
         "docs/start/javascript.md",
+        "docs/start/java.md",
         "docs/start/deploy.md",
     ]
     .into_iter()

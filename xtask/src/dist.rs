@@ -7,7 +7,7 @@ use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{compat, debian, javascript, paths, portable, python};
+use crate::{compat, debian, java, javascript, paths, portable, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -130,6 +130,22 @@ pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
     }
     let is_aarch64 = machine.triple.starts_with("aarch64");
     javascript::pack(run, &built, &dist_dir("npm")?, machine.is_here(), is_aarch64)
+}
+
+/// Writes `java/anyfn-*.jar`, those of the sources and of the documentation, and the POM. For another machine, adds the libraries for
+/// that machine to the jar.
+pub(crate) fn jar(run: &Run, machine: &Machine) -> Result<()> {
+    for package in ["anyfn-java", "anyfn-lib"] {
+        build(run, machine, package)?;
+    }
+    let built = built(machine);
+    if portable::unavailable().is_none() {
+        for name in ["libanyfn.so", "libanyfn_java.so"] {
+            portable::check(run, &built.join(name))?;
+        }
+    }
+    let is_aarch64 = machine.triple.starts_with("aarch64");
+    java::dist(run, &built, &dist_dir("java")?, machine.is_here(), is_aarch64)
 }
 
 /// Installs the wheel from `dist/python` into the environment of a version of Python, and runs the

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::process::Cmd;
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{board, javascript, paths, python};
+use crate::{board, java, javascript, paths, python};
 
 /// C program of the demonstration, which embeds the runtime and runs a compiled library.
 pub(crate) const C_PROGRAM: &str = "examples/deploy/deploy.c";
@@ -81,6 +81,9 @@ pub(crate) fn demo(is_all: bool) -> Result<()> {
         .arg(built.join(LINK_RUST_PROGRAM));
     if javascript::unavailable().is_none() {
         command = command.arg("--node").arg("node");
+    }
+    if let Some(java) = java::java() {
+        command = command.arg("--java").arg(java).arg(java::jar_in(&java::build_dir()));
     }
     if let Some(peer) = paths::peer_python() {
         command = command.arg("--peer-python").arg(peer);

@@ -12,6 +12,7 @@ mod debian;
 mod dist;
 mod examples;
 mod inputs;
+mod java;
 mod javascript;
 mod lock;
 mod materials;

@@ -43,8 +43,16 @@ const BESIDE: &[&str] = &[
 
 /// Paths that are inputs of a test file only if the file's text contains the last component of the path as a
 /// word.
-const NAMED: &[&str] =
-    &["docs", "README.md", "examples", "conformance", "benches", "xtask/src/c_tests.rs", "bindings/js"];
+const NAMED: &[&str] = &[
+    "docs",
+    "README.md",
+    "examples",
+    "conformance",
+    "benches",
+    "xtask/src/c_tests.rs",
+    "bindings/js",
+    "bindings/java",
+];
 
 /// Words that occur only in files that use the compiler.
 const COMPILER_WORDS: &[&str] = &[

@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, compat, cpp_tests, debian, dist, examples, javascript, paths, planted, portable, python,
-    python_tests, small, source, system_rust, targets, tidy,
+    board, codegen, compat, cpp_tests, debian, dist, examples, java, javascript, paths, planted, portable,
+    python, python_tests, small, source, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -29,6 +29,9 @@ const ALL_RUST: &[&str] = &[
     "bindings/js/src",
     "bindings/js/Cargo.toml",
     "bindings/js/build.rs",
+    "bindings/java/src",
+    "bindings/java/Cargo.toml",
+    "bindings/java/build.rs",
     "xtask",
     "rustfmt.toml",
 ];
@@ -55,6 +58,8 @@ const NOT_RUST: &[&str] = &[
     "bindings/js/tools",
     "bindings/js/web",
     "bindings/js/prebuilds",
+    "bindings/java/java",
+    "bindings/java/test",
 ];
 
 /// Paths that are inputs of all documentation tests, in addition to the tested packages.
@@ -104,6 +109,12 @@ const WEB_MODULES: &[&str] = &["conformance, webassembly", "javascript package f
 /// Packages that the tests of the package for Node.js load.
 const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
 
+/// Steps of `./x test` and `./x soak` that build the libraries and the Java package.
+const BUILD_JAVA: &[&str] = &["library", "java package"];
+
+/// Packages that the tests of the Java package load.
+const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-testing"];
+
 /// Steps of `./x test` and `./x soak` that build the Python wheel.
 const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];
 
@@ -130,7 +141,7 @@ const CLASSIC_LIBRARY: &str = "testing/classic";
 const COMPAT: &[&str] = &["xtask/src/compat.rs", "xtask/src/python.rs", "bindings/c/include", ".x/setup"];
 
 /// Cargo arguments that build only the packages that the demonstration uses.
-const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-js -p anyfn-compiler-lib -p anyfn-testing \
+const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-js -p anyfn-java -p anyfn-compiler-lib -p anyfn-testing \
      -p anyfn-demo -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense --bin link";
 
 /// Returns the steps of `./x build`.
@@ -142,6 +153,10 @@ pub(crate) fn build() -> Vec<Step> {
             .uses(&["library"])
             .needs_member("bindings/js")
             .skip_if(javascript::unavailable),
+        Step::new("java package", java::build_package)
+            .uses(&["library"])
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable),
     ]
 }
 
@@ -333,6 +348,19 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(javascript::unavailable)
             .packages(JAVASCRIPT)
             .inputs(javascript::SOURCES),
+        Step::new("conformance, java", java::conformance)
+            .uses(BUILD_JAVA)
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable)
+            .packages(JAVA)
+            .inputs(java::SOURCES)
+            .inputs(&["conformance/cases"]),
+        Step::new("java tests", java::tests)
+            .uses(BUILD_JAVA)
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable)
+            .packages(JAVA)
+            .inputs(java::SOURCES),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
             .uses(BUILD)
             .needs_member("conformance")
@@ -461,6 +489,10 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
             .uses(&["optimised build"])
             .needs_member("bindings/js")
             .skip_if(javascript::unavailable),
+        Step::new("java package", java::build_demo_package)
+            .uses(&["optimised build"])
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable),
         Step::new("c programs", examples::build_c_programs)
             .uses(&["optimised build"])
             .needs_member("crates/lib")
@@ -473,7 +505,7 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
     steps.push(
         Step::new("scenarios", move |_| examples::demo(is_all))
             .needs_member("bindings/python")
-            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..4] })
+            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..5] })
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
     );
@@ -482,8 +514,14 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
 
 /// Steps whose results the scenarios of the demonstration use. The last step exists only with the
 /// emulated board.
-const SCENARIOS_WITH_BOARD: [&str; 5] =
-    ["optimised build", "python package", "javascript package", "c programs", "command for aarch64"];
+const SCENARIOS_WITH_BOARD: [&str; 6] = [
+    "optimised build",
+    "python package",
+    "javascript package",
+    "java package",
+    "c programs",
+    "command for aarch64",
+];
 
 /// Returns the steps of `./x bench`.
 pub(crate) fn bench() -> Vec<Step> {
@@ -527,6 +565,9 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
         Step::new("npm package", |run| dist::npm(run, &portable::HERE))
             .needs_member("bindings/js")
             .skip_if(javascript::no_npm),
+        Step::new("java package", |run| dist::jar(run, &portable::HERE))
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable),
     ];
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| dist::test_wheel(run, version))
@@ -543,6 +584,7 @@ pub(crate) fn dist(is_all: bool) -> Vec<Step> {
             aarch64("command for aarch64", dist::command),
             aarch64("python wheel for aarch64", dist::wheel),
             aarch64("npm package for aarch64", dist::npm).uses(&["npm package"]).skip_if(javascript::no_npm),
+            aarch64("java package for aarch64", dist::jar).uses(&["java package"]).skip_if(java::unavailable),
         ]);
     }
     steps.extend([
@@ -739,6 +781,12 @@ pub(crate) fn soak() -> Vec<Step> {
             .uses(BUILD_JAVASCRIPT)
             .needs_member("bindings/js")
             .skip_if(javascript::unavailable),
+    );
+    steps.push(
+        Step::new("java soak tests", java::soak)
+            .uses(BUILD_JAVA)
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable),
     );
     // Takes half an hour. `ANYFN_FAULTS=core` plants only the faults in files with such paths.
     steps.push(Step::new("planted faults", planted::run).skip_if(python::unavailable));

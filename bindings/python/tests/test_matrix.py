@@ -1,6 +1,7 @@
 """Runs values and errors of the conformance corpus between all frontends that share a process, and checks the table in the README.
 
-The frontend of JavaScript shares a process of Node.js with those of Rust, C and C++ (``bindings/js/test/matrix.js``).
+The frontend of JavaScript shares a process of Node.js with those of Rust, C and C++ (``bindings/js/test/matrix.js``), and that of Java a
+process of a Java VM (``bindings/java/test/org/anyfn/Matrix.java``).
 
 Each frontend defines three functions: ``echo`` returns its argument, ``apply`` calls a function with arguments, and ``raise_error``
 raises an error. Each frontend also runs the corpus with the functions of every frontend. ``ANYFN_GOLDEN=write`` writes the table.
@@ -8,6 +9,7 @@ raises an error. Each frontend also runs the corpus with the functions of every 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,8 +37,9 @@ JAVASCRIPT = "JavaScript"
 IN_PAGE = "JavaScript in WebAssembly"
 # Module with the runtime and the sample functions, which the step "conformance, webassembly" builds.
 WASM = ROOT / "target/targets/wasm32-unknown-unknown/small/anyfn_conformance_web.wasm"
-# The frontends that share a process with Node.js.
-WITH_JAVASCRIPT = ("Rust", "C", "C++")
+JAVA = "Java"
+# The frontends that share a process with Node.js or with a Java VM.
+BESIDE_VM = ("Rust", "C", "C++")
 VALUES = conformance.VALUES
 
 
@@ -77,6 +80,7 @@ def callers(tmp_path_factory):
         "Python": run_in_python,
         CLASSIC: lambda prefix, names: run_in_classic(tvm, prefix, names),
         JAVASCRIPT: lambda: run_in_node(built, work, paths) + run_on_wasm(),
+        JAVA: lambda: run_in_java(built, work, paths),
     }
     for name in ("echo", "apply", "raise_error"):
         tvm.remove_global_func(f"matrix.classic.{name}")
@@ -96,14 +100,41 @@ def run_in_node(built, work, paths):
     folder.mkdir()
     for library, name in (("libanyfn_js.so", "anyfn.node"), ("libanyfn.so", "libanyfn.so")):
         shutil.copy(built / library, folder / name)
+    return run_beside(["node", ROOT / "bindings/js/test/matrix.js"], built, work, paths, ANYFN_JS_FOLDER=str(folder))
+
+
+def run_in_java(built, work, paths):
+    """Runs all checks of which Java is one side. Returns a list of (defined in, called from, passed, failed)."""
+    classes = f"{java_classes(built) / 'classes'}:{java_classes(built) / 'test'}"
+    command = [java(), f"-Dorg.anyfn.library.path={built}", "-cp", classes, "org.anyfn.Matrix"]
+    return run_beside(command, built, work, paths)
+
+
+def java_classes(built):
+    """Returns the folder with the classes of the Java package and of its tests."""
+    return built.parent / "java"
+
+
+def java():
+    """Returns the program ``java`` of the oldest JDK that is new enough, or None."""
+    found = [shutil.which("java"), *sorted(map(str, Path("/usr/lib/jvm").glob("*/bin/java")))]
+    for program in filter(None, found):
+        shown = subprocess.run([program, "-version"], capture_output=True, text=True).stderr
+        version = re.search(r'version "(\d+)', shown)
+        if version and int(version.group(1)) >= 17:
+            return program
+    return None
+
+
+def run_beside(command, built, work, paths, **environment):
+    """Runs the checks of a frontend that has a process of its own."""
     told = {
         "define": [str(work / "c_functions.so"), str(work / "cpp_functions.so")],
         "run": {language: [str(path), name] for language, (path, name) in paths.items()},
-        "prefixes": {language: FRONTENDS[language] for language in WITH_JAVASCRIPT},
+        "prefixes": {language: FRONTENDS[language] for language in BESIDE_VM},
     }
-    environment = {**os.environ, "ANYFN_JS_FOLDER": str(folder), "ANYFN_TESTING_LIB": str(built / "libanyfn_testing.so")}
-    command = ["node", ROOT / "bindings/js/test/matrix.js", json.dumps(told)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    environment = {**os.environ, "ANYFN_TESTING_LIB": str(built / "libanyfn_testing.so"), **environment}
+    done = subprocess.run([*command, json.dumps(told)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     print(done.stderr)
     # The libraries print failed checks.
@@ -194,7 +225,7 @@ NOT_IN_CLASSIC = {name for name, value in VALUES.items() if is_changed(value)}
 
 
 def table(cells):
-    languages = [*FRONTENDS, JAVASCRIPT, IN_PAGE]
+    languages = [*FRONTENDS, JAVASCRIPT, IN_PAGE, JAVA]
     lines = [f"| defined in \\ called from | {' | '.join(languages)} |", "|---" * (len(languages) + 1) + "|"]
     for defined_in in languages:
         lines.append(f"| {defined_in} | {' | '.join(str(cells.get((defined_in, called), '-')) for called in languages)} |")
@@ -209,9 +240,12 @@ def cells_of(text, frontend):
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js")
+@pytest.mark.skipif(java() is None, reason="no Java 17 or later")
 def test_every_frontend_calls_every_other(callers):
+    if not (java_classes(Path(os.environ["ANYFN_LIB_DIR"])) / "test").is_dir():
+        pytest.skip("the Java package is not built")
     cells, failed = {}, {}
-    for defined_in, called_from, passed, wrong in callers.pop(JAVASCRIPT)():
+    for defined_in, called_from, passed, wrong in callers.pop(JAVASCRIPT)() + callers.pop(JAVA)():
         assert passed + wrong == 2 * len(VALUES) + 2
         cells[defined_in, called_from] = passed
         if wrong:

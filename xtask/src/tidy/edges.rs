@@ -79,6 +79,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     ("anyfn-js", &["anyfn-abi", "anyfn", "anyfn-attach"]),
+    ("anyfn-java", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     // The compiler is a plugin, which reaches the runtime through the ABI alone.
     ("anyfn-ir", &PLUGIN),
     ("anyfn-arith", &["anyfn-abi", "anyfn", "anyfn-ir"]),
@@ -136,7 +137,7 @@ const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "an
 
 /// Crates on which no crate may depend, not even for tests. Each builds a library that contains another copy
 /// of the ABI's functions.
-const LEAVES: [&str; 3] = ["anyfn-lib", "anyfn-python", "anyfn-js"];
+const LEAVES: [&str; 4] = ["anyfn-lib", "anyfn-python", "anyfn-js", "anyfn-java"];
 
 /// Checks the dependencies of all packages that `cargo metadata` lists, and that each package uses the
 /// workspace's lints. Returns a line for each violation.

@@ -24,7 +24,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
         let name = package["name"].as_str().unwrap_or_default();
         match name {
             "anyfn-lib" => found.extend(check_exports(&symbols(&path, "--defined-only")?)),
-            "anyfn-python" | "anyfn-js" => {
+            "anyfn-python" | "anyfn-js" | "anyfn-java" => {
                 for symbol in symbols(&path, "--undefined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
                     found.push(format!("{name}: needs {symbol}, but must take it from the function table"));
                 }

@@ -13,9 +13,9 @@ const LONG_FILES: &[(&str, &str)] = &[];
 const LINES_MAX: usize = 1000;
 
 /// Extensions of the files that are checked. A file without an extension is checked if it begins with `#!`.
-const TEXT_ENDINGS: [&str; 18] = [
+const TEXT_ENDINGS: [&str; 19] = [
     "rs", "toml", "c", "h", "cc", "cpp", "py", "pyi", "js", "mjs", "ts", "mts", "md", "sh", "json", "yml",
-    "yaml", "cfg",
+    "yaml", "cfg", "java",
 ];
 
 /// Beginnings of `SAFETY` comments that give no reason.

@@ -1,0 +1,51 @@
+package org.anyfn;
+
+import java.util.Map;
+
+/** A mutable native mapping, {@code ffi.Dict}, as a map. All holders of the native object see changes. */
+public final class DictRef extends Mapping {
+  private static final Functions FUNCTIONS = Functions.of("ffi.Dict");
+  private static final Handle SET = Globals.find("ffi.DictSetItem");
+  private static final Handle ERASE = Globals.find("ffi.DictErase");
+  private static final Handle CLEAR = Globals.find("ffi.DictClear");
+
+  DictRef(long address) {
+    super(address, Value.DICT, FUNCTIONS);
+  }
+
+  /**
+   * Makes a native mapping.
+   *
+   * @param entries the entries
+   * @return the mapping
+   */
+  public static DictRef copyOf(Map<?, ?> entries) {
+    return (DictRef) Frame.call(Globals.DICT, flat(entries));
+  }
+
+  @Override
+  public Object put(Object key, Object value) {
+    Object before = get(key);
+    Frame.call(SET, this, key, value);
+    return before;
+  }
+
+  @Override
+  public Object remove(Object key) {
+    Object before = get(key);
+    removeKey(key);
+    return before;
+  }
+
+  @Override
+  void removeKey(Object key) {
+    if (containsKey(key)) {
+      Frame.call(ERASE, this, key);
+    }
+  }
+
+  @Override
+  public void clear() {
+    Frame.call(CLEAR, this);
+  }
+}

@@ -1,0 +1,365 @@
+package org.anyfn;
+
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The arguments and the result of a call, in a buffer that native code reads: a place of 16 bytes for the result, one for each argument,
+ * and the strings.
+ */
+final class Frame {
+  /** Size of a place in bytes. */
+  static final int PLACE = 16;
+  /** Room that a frame has for strings at least, if it is in the buffer of the thread. */
+  private static final int ROOM_MIN = 256;
+  /** Nesting of collections that is converted. */
+  private static final int DEPTH_MAX = 500;
+
+  /** Buffer of the thread. */
+  private final ByteBuffer stack;
+  /** Buffer of the frame: that of the thread, or one of its own. */
+  private final ByteBuffer buffer;
+  private final long address;
+  private final int base;
+  private final int count;
+  private final int top;
+  private final int depth;
+  /** Offset of the first free byte. */
+  private int next;
+  private boolean isPlain = true;
+  private boolean isCalled;
+  /** Handles that the call uses. */
+  private Handle[] used;
+  private int usedCount;
+
+  private Frame(int count, int depth) {
+    stack = Stack.current();
+    top = Stack.top(stack);
+    this.count = count;
+    this.depth = depth;
+    int size = (count + 1) * PLACE;
+    if (size + ROOM_MIN <= stack.capacity() - top) {
+      buffer = stack;
+      base = top;
+      address = Stack.address(stack);
+      next = top + size;
+      Stack.setTop(stack, next);
+    } else {
+      buffer = ByteBuffer.allocateDirect(size + ROOM_MIN).order(ByteOrder.nativeOrder());
+      base = 0;
+      address = Native.address(buffer);
+      next = size;
+    }
+  }
+
+  /** Calls a function. */
+  static Object call(Handle function, Object... args) {
+    Frame frame = new Frame(args.length, 0);
+    try {
+      frame.fill(args);
+      return frame.call(function) == 0 ? frame.result() : frame.fail();
+    } finally {
+      frame.end();
+    }
+  }
+
+  /** Calls a function that returns an object, and returns a reference of it. */
+  private static long callForObject(Handle function, Object[] args, int depth) {
+    Frame frame = new Frame(args.length, depth);
+    try {
+      frame.fill(args);
+      if (frame.call(function) != 0) {
+        frame.fail();
+      }
+      return frame.buffer.getLong(frame.base + 8);
+    } finally {
+      frame.end();
+    }
+  }
+
+  /** Reads a value that a function of the native library writes into a frame. Returns null if it writes none. */
+  static Object read(java.util.function.BiFunction<Long, Integer, Boolean> function) {
+    Frame frame = new Frame(0, 0);
+    try {
+      int room = frame.buffer.capacity() - frame.base;
+      return function.apply(frame.address + frame.base, room) ? frame.result() : null;
+    } finally {
+      frame.end();
+    }
+  }
+
+  /** Passes a value to a function of the native library, which takes the references of the frame. */
+  static void write(Object value, java.util.function.LongConsumer function) {
+    Frame frame = new Frame(1, 0);
+    try {
+      frame.put(frame.base + PLACE, value);
+      frame.isCalled = true;
+      function.accept(frame.address + frame.base + PLACE);
+    } finally {
+      frame.end();
+    }
+  }
+
+  private void fill(Object[] args) {
+    for (int index = 0; index < args.length; index++) {
+      put(base + (index + 1) * PLACE, args[index]);
+    }
+  }
+
+  private int call(Handle function) {
+    long callee = function.enter();
+    try {
+      isCalled = true;
+      return Native.call(callee, address + base, buffer.capacity() - base, count, isPlain, Stack.address(stack));
+    } finally {
+      function.leave();
+    }
+  }
+
+  private Object result() {
+    return take(buffer, base);
+  }
+
+  private Object fail() {
+    throw Errors.<RuntimeException>sneaky(Errors.take(buffer.getLong(base + 8)));
+  }
+
+  /** Ends the use of the frame. */
+  private void end() {
+    if (!isCalled && !isPlain) {
+      dropOwned();
+    }
+    for (int index = 0; index < usedCount; index++) {
+      used[index].leave();
+    }
+    if (buffer == stack) {
+      Stack.setTop(stack, top);
+    }
+  }
+
+  /** Releases the references of arguments that native code has not received. */
+  private void dropOwned() {
+    for (int index = 1; index <= filled; index++) {
+      int at = base + index * PLACE;
+      if (buffer.getInt(at) >= Value.OBJECT && buffer.getInt(at + 4) == Value.OWNED) {
+        Native.release(buffer.getLong(at + 8));
+      }
+    }
+  }
+
+  /** Number of places that were filled. */
+  private int filled;
+
+  private void word(int at, int type, long word) {
+    buffer.putInt(at, type).putInt(at + 4, 0).putLong(at + 8, word);
+    filled++;
+  }
+
+  private void owned(int at, int type, long object) {
+    buffer.putInt(at, type).putInt(at + 4, Value.OWNED).putLong(at + 8, object);
+    filled++;
+    isPlain = false;
+  }
+
+  private void use(int at, NativeObject object) {
+    Handle handle = Value.handle(object);
+    if (used == null) {
+      used = new Handle[4];
+    } else if (usedCount == used.length) {
+      used = java.util.Arrays.copyOf(used, 2 * usedCount);
+    }
+    long address = handle.enter();
+    used[usedCount++] = handle;
+    word(at, Value.typeIndex(object), address);
+  }
+
+  /** Writes an argument. */
+  private void put(int at, Object value) {
+    if (value instanceof Long number) {
+      word(at, Value.INT, number);
+    } else if (value instanceof Integer number) {
+      word(at, Value.INT, number);
+    } else if (value instanceof Double number) {
+      word(at, Value.FLOAT, Double.doubleToRawLongBits(number));
+    } else if (value instanceof NativeObject object) {
+      use(at, object);
+    } else if (value instanceof String text) {
+      content(at, Value.utf8(text), true);
+    } else if (value == null) {
+      word(at, Value.NONE, 0);
+    } else if (value instanceof byte[] bytes) {
+      content(at, bytes, false);
+    } else if (!Lower.putPlain(this::word, at, value)) {
+      if (value instanceof BigInteger number) {
+        big(at, number);
+      } else {
+        long object = Lower.toObject(value, depth);
+        owned(at, Native.typeIndexOf(object), object);
+      }
+    }
+  }
+
+  /** Writes a string or bytes. */
+  private void content(int at, byte[] content, boolean isText) {
+    if (content.length <= 7) {
+      putSmall(buffer, at, content, isText);
+      filled++;
+      return;
+    }
+    isPlain = false;
+    if (content.length > buffer.capacity() - next) {
+      owned(at, isText ? Value.STRING : Value.BYTES, Native.newContent(content, isText ? 1 : 0));
+      return;
+    }
+    here(at, isText ? Value.TEXT_HERE : Value.BYTES_HERE, content);
+  }
+
+  private void big(int at, BigInteger number) {
+    if (number.bitLength() < 64) {
+      word(at, Value.INT, number.longValue());
+      return;
+    }
+    byte[] bytes = littleEndian(number);
+    if (bytes.length > buffer.capacity() - next) {
+      owned(at, Value.BIG_INT, Native.newContent(bytes, 2));
+      return;
+    }
+    isPlain = false;
+    here(at, Value.BIG_HERE, bytes);
+  }
+
+  private void here(int at, int tag, byte[] content) {
+    buffer.put(next, content);
+    buffer.putInt(at, tag).putInt(at + 4, content.length).putLong(at + 8, address + next);
+    filled++;
+    next = Math.min((next + content.length + 7) & -8, buffer.capacity());
+    if (buffer == stack) {
+      Stack.setTop(stack, next);
+    }
+  }
+
+  static void putSmall(ByteBuffer buffer, int at, byte[] content, boolean isText) {
+    buffer.putInt(at, isText ? Value.SMALL_STRING : Value.SMALL_BYTES).putInt(at + 4, content.length).putLong(at + 8, 0);
+    buffer.put(at + 8, content);
+  }
+
+  /** Returns a number in two's complement, the least significant byte first, in whole words. */
+  static byte[] littleEndian(BigInteger number) {
+    byte[] bytes = number.toByteArray();
+    byte[] words = new byte[(bytes.length + 7) & -8];
+    java.util.Arrays.fill(words, (byte) (number.signum() < 0 ? -1 : 0));
+    for (int index = 0; index < bytes.length; index++) {
+      words[index] = bytes[bytes.length - 1 - index];
+    }
+    return words;
+  }
+
+  /** Converts a collection to a container, and returns a reference of it. */
+  static long container(Object value, int depth) {
+    if (depth >= DEPTH_MAX) {
+      throw new IllegalArgumentException(
+          "cannot convert a collection that contains itself, or is nested more than " + DEPTH_MAX + " deep");
+    }
+    if (value instanceof Map<?, ?> map) {
+      Object[] flat = new Object[map.size() * 2];
+      int index = 0;
+      for (Map.Entry<?, ?> entry : map.entrySet()) {
+        if (index == flat.length) {
+          throw new java.util.ConcurrentModificationException();
+        }
+        flat[index++] = entry.getKey();
+        flat[index++] = entry.getValue();
+      }
+      return callForObject(Globals.MAP, flat, depth + 1);
+    }
+    Object[] elements = value instanceof List<?> list ? list.toArray() : (Object[]) value;
+    return callForObject(Globals.ARRAY, elements, depth + 1);
+  }
+
+  /** Reads a place, and takes the reference of an object that it contains. */
+  static Object take(ByteBuffer buffer, int at) {
+    int type = buffer.getInt(at);
+    long word = buffer.getLong(at + 8);
+    switch (type) {
+      case Value.INT:
+        return word;
+      case Value.FLOAT:
+        return Double.longBitsToDouble(word);
+      case Value.NONE:
+        return null;
+      case Value.BOOL:
+        return word != 0;
+      case Value.SMALL_STRING:
+        return Value.text(bytes(buffer, at + 8, buffer.getInt(at + 4)));
+      case Value.SMALL_BYTES:
+        return bytes(buffer, at + 8, buffer.getInt(at + 4));
+      case Value.TEXT_HERE:
+        return Value.text(here(buffer, at, word));
+      case Value.BYTES_HERE:
+        return here(buffer, at, word);
+      case Value.BIG_HERE:
+        return bigEndian(here(buffer, at, word));
+      case Value.OPAQUE:
+        return new OpaquePointer(word);
+      case Value.DTYPE:
+        return new DType(word);
+      case Value.DEVICE:
+        return new Device((int) word, (int) (word >> 32));
+      default:
+        return Lift.object(word, type, buffer.getInt(at + 4) == Value.IS_JAVA);
+    }
+  }
+
+  private static byte[] bytes(ByteBuffer buffer, int at, int length) {
+    byte[] bytes = new byte[length];
+    buffer.get(at, bytes);
+    return bytes;
+  }
+
+  /** Reads content that is in the buffer of this thread or in the buffer of the place. */
+  private static byte[] here(ByteBuffer buffer, int at, long word) {
+    int length = buffer.getInt(at + 4);
+    ByteBuffer stack = Stack.current();
+    long offset = word - Stack.address(stack);
+    if (offset >= 0 && offset + length <= stack.capacity()) {
+      return bytes(stack, (int) offset, length);
+    }
+    return bytes(buffer, (int) (word - Native.address(buffer)), length);
+  }
+
+  static BigInteger bigEndian(byte[] words) {
+    byte[] bytes = new byte[words.length];
+    for (int index = 0; index < bytes.length; index++) {
+      bytes[index] = words[words.length - 1 - index];
+    }
+    return new BigInteger(bytes);
+  }
+
+  /** Writes the result of a callback to its place. Native code takes the references. */
+  static void putResult(ByteBuffer buffer, int at, Object value) {
+    // The frame is above those of the callback, and only its strings remain in use until native code has read them.
+    Frame frame = new Frame(1, 0);
+    if (frame.buffer != frame.stack) {
+      // Native code reads the strings after the frame's own buffer is out of use.
+      frame.next = frame.buffer.capacity();
+    }
+    try {
+      int place = frame.base + PLACE;
+      frame.put(place, value);
+      int type = frame.buffer.getInt(place);
+      long word = frame.buffer.getLong(place + 8);
+      int second = frame.buffer.getInt(place + 4);
+      if (frame.usedCount > 0) {
+        Native.retain(word);
+        second = Value.OWNED;
+      }
+      frame.isCalled = true;
+      buffer.putInt(at, type).putInt(at + 4, second).putLong(at + 8, word);
+    } finally {
+      frame.end();
+    }
+  }
+}

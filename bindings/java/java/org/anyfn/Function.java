@@ -1,0 +1,233 @@
+package org.anyfn;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+
+/** A native function. Functions of all languages are native functions. */
+public final class Function extends ObjectRef implements PackedFunc {
+  Function(long address) {
+    super(address, Value.FUNCTION);
+  }
+
+  /**
+   * Returns the global function with a name.
+   *
+   * @param name the name
+   * @return the function
+   * @throws AnyfnException.ValueError if there is none
+   */
+  public static Function get(String name) {
+    return new Function(Native.getGlobal(Value.utf8(name)));
+  }
+
+  /**
+   * Returns the global function with a name, if there is one.
+   *
+   * @param name the name
+   * @return the function
+   */
+  public static Optional<Function> find(String name) {
+    long found = Native.findGlobal(Value.utf8(name));
+    return found == 0 ? Optional.empty() : Optional.of(new Function(found));
+  }
+
+  /**
+   * Registers a function under a name, by which all languages find it.
+   *
+   * @param name the name
+   * @param function the function
+   * @return the native function
+   * @throws AnyfnException.RuntimeError if a function with this name exists
+   */
+  public static Function register(String name, PackedFunc function) {
+    return registerAny(name, function, false);
+  }
+
+  /**
+   * Registers a function, and replaces one that exists.
+   *
+   * @param name the name
+   * @param function the function
+   * @return the native function
+   */
+  public static Function replace(String name, PackedFunc function) {
+    return registerAny(name, function, true);
+  }
+
+  private static Function registerAny(String name, PackedFunc function, boolean override) {
+    Function made = of(function);
+    long object = made.handle.enter();
+    try {
+      Native.setGlobal(Value.utf8(name), object, override);
+    } finally {
+      made.handle.leave();
+    }
+    return made;
+  }
+
+  /**
+   * Removes a global function.
+   *
+   * @param name the name
+   * @return true if there was one
+   */
+  public static boolean remove(String name) {
+    return Native.removeGlobal(Value.utf8(name));
+  }
+
+  /**
+   * Returns the names of all global functions.
+   *
+   * @return the names
+   */
+  public static List<String> names() {
+    try (ArrayRef names = new ArrayRef(Native.listGlobals())) {
+      List<String> all = new ArrayList<>(names.size());
+      for (Object name : names) {
+        all.add((String) name);
+      }
+      return all;
+    }
+  }
+
+  /**
+   * Makes a native function of a lambda.
+   *
+   * @param function the lambda
+   * @return a native function that calls it
+   */
+  public static Function of(PackedFunc function) {
+    if (function instanceof Function known) {
+      return known;
+    }
+    java.util.Objects.requireNonNull(function);
+    return new Function(Native.makeFunction(new Callback(function, function)));
+  }
+
+  /**
+   * Makes a native function of an object of a functional interface: one of {@link java.util.function}, {@link Runnable},
+   * {@link java.util.concurrent.Callable} or {@link LongTernaryOperator}. The number of arguments and, for interfaces with primitive
+   * types, the types are checked at each call.
+   *
+   * @param function the object
+   * @return a native function that calls it
+   * @throws IllegalArgumentException if the object is of no such interface
+   */
+  public static Function from(Object function) {
+    if (function instanceof Function known) {
+      return known;
+    }
+    PackedFunc adapter = Adapters.find(function);
+    if (adapter == null) {
+      throw new IllegalArgumentException("an object of class " + function.getClass().getName() + " is not of a known functional interface");
+    }
+    return new Function(Native.makeFunction(new Callback(adapter, function)));
+  }
+
+  /**
+   * Converts a value as if it was passed to a native function and returned: lists, maps and lambdas become native objects.
+   *
+   * @param value the value
+   * @return the converted value
+   */
+  public static Object convert(Object value) {
+    if (value instanceof Function || value instanceof NativeObject || value == null) {
+      return value;
+    }
+    PackedFunc adapter = value instanceof List<?> || value instanceof Map<?, ?> ? null : Adapters.find(value);
+    if (adapter != null) {
+      return new Function(Native.makeFunction(new Callback(adapter, value)));
+    }
+    if (value instanceof List<?> || value instanceof Map<?, ?> || value instanceof Object[] || value instanceof Record || value instanceof java.nio.Buffer) {
+      if (value instanceof DType || value instanceof Device || value instanceof OpaquePointer) {
+        return value;
+      }
+      long object = Lower.toObject(value, 0);
+      return Lift.object(object, Native.typeIndexOf(object), false);
+    }
+    return value;
+  }
+
+  /**
+   * {@inheritDoc}
+   *
+   * @throws IllegalArgumentException if an argument cannot be converted
+   * @throws AnyfnException if the function fails. An exception of a Java function that the function calls is thrown unchanged
+   */
+  @Override
+  public Object invoke(Object... args) {
+    return Frame.call(handle, args);
+  }
+
+  /**
+   * Calls the function with named arguments. The names come from the {@link #signature}.
+   *
+   * @param named the named arguments
+   * @param args the positional arguments
+   * @return the result
+   */
+  public Object invokeNamed(Map<String, ?> named, Object... args) {
+    return Globals.call("ffi.FunctionCallNamed", this, args, named);
+  }
+
+  /**
+   * Calls the function on another thread. A call that waits, such as one to another machine, holds the carrier of a virtual thread, and
+   * this does not.
+   *
+   * <p>The arguments are converted now. {@code cancel} of the future makes native code that checks for signals stop.
+   *
+   * @param args the arguments
+   * @return the result
+   */
+  public CompletableFuture<Object> invokeAsync(Object... args) {
+    return AsyncCall.start(AsyncCall.EXECUTOR, this, args);
+  }
+
+  /**
+   * Calls the function on a thread of an executor.
+   *
+   * @param executor the executor, whose threads should not be virtual
+   * @param args the arguments
+   * @return the result
+   */
+  public CompletableFuture<Object> invokeAsync(Executor executor, Object... args) {
+    return AsyncCall.start(executor, this, args);
+  }
+
+  /**
+   * Returns a typed view of the function. The number and the types of the parameters are compared once with the signature, if the function
+   * has one, and primitive arguments are not boxed for {@link java.util.function.LongSupplier}, {@link
+   * java.util.function.LongUnaryOperator}, {@link java.util.function.LongBinaryOperator}, {@link LongTernaryOperator}, {@link
+   * java.util.function.DoubleSupplier}, {@link java.util.function.DoubleUnaryOperator}, {@link java.util.function.DoubleBinaryOperator}
+   * and {@link Runnable}.
+   *
+   * <p>The view keeps the function alive, also after {@link #close}.
+   *
+   * @param <T> the functional interface
+   * @param type an interface with one abstract method
+   * @return an object of the interface
+   * @throws AnyfnException.TypeError if the signature differs
+   */
+  public <T> T as(Class<T> type) {
+    return TypedView.of(this, type);
+  }
+
+  /**
+   * Returns the signature: names, types, defaults and documentation of the parameters as JSON.
+   *
+   * @return the signature, or null if the function has none
+   */
+  public String signature() {
+    long object = handle.enter();
+    try {
+      byte[] text = Native.signature(object);
+      return text == null ? null : Value.text(text);
+    } finally {
+      handle.leave();
+    }
+  }
+}

@@ -1,0 +1,132 @@
+package org.anyfn;
+
+import java.util.AbstractMap;
+import java.util.AbstractSet;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.Set;
+
+/** A native mapping as a map. */
+abstract sealed class Mapping extends AbstractMap<Object, Object> implements NativeObject permits MapRef, DictRef {
+  /** The functions of a kind of mappings. */
+  record Functions(Handle get, Handle count, Handle size, Handle iterate) {
+    static Functions of(String key) {
+      return new Functions(
+          Globals.find(key + "GetItem"), Globals.find(key + "Count"), Globals.find(key + "Size"), Globals.find(key + "ForwardIterFunctor"));
+    }
+  }
+
+  final Handle handle;
+  final int typeIndex;
+  private final Functions functions;
+
+  Mapping(long address, int typeIndex, Functions functions) {
+    this.typeIndex = typeIndex;
+    this.functions = functions;
+    handle = Handle.of(this, address);
+  }
+
+  static Object[] flat(Map<?, ?> entries) {
+    Object[] flat = new Object[entries.size() * 2];
+    int index = 0;
+    for (Map.Entry<?, ?> entry : entries.entrySet()) {
+      flat[index++] = entry.getKey();
+      flat[index++] = entry.getValue();
+    }
+    return flat;
+  }
+
+  @Override
+  public int size() {
+    return Math.toIntExact((Long) Frame.call(functions.size, this));
+  }
+
+  @Override
+  public boolean containsKey(Object key) {
+    return ((Number) Frame.call(functions.count, this, key)).longValue() > 0;
+  }
+
+  @Override
+  public Object get(Object key) {
+    return containsKey(key) ? Frame.call(functions.get, this, key) : null;
+  }
+
+  @Override
+  public Set<Map.Entry<Object, Object>> entrySet() {
+    return new AbstractSet<>() {
+      @Override
+      public int size() {
+        return Mapping.this.size();
+      }
+
+      @Override
+      public Iterator<Map.Entry<Object, Object>> iterator() {
+        return new Entries();
+      }
+    };
+  }
+
+  /** Removes an entry during an iteration. */
+  void removeKey(Object key) {
+    throw new UnsupportedOperationException("this mapping is immutable");
+  }
+
+  /** Iterates over the entries. The native iterator sees the entries that exist when it begins. */
+  private final class Entries implements Iterator<Map.Entry<Object, Object>> {
+    // Commands of the native iterator: 0 key, 1 value, 2 advance.
+    private final Function steps = size() == 0 ? null : (Function) Frame.call(functions.iterate, Mapping.this);
+    private boolean hasNext = steps != null;
+    private Object last;
+    private boolean isRemovable;
+
+    @Override
+    public boolean hasNext() {
+      return hasNext;
+    }
+
+    @Override
+    public Map.Entry<Object, Object> next() {
+      if (!hasNext) {
+        throw new NoSuchElementException();
+      }
+      last = steps.invoke(0);
+      Map.Entry<Object, Object> entry = new SimpleImmutableEntry<>(last, steps.invoke(1));
+      hasNext = (Boolean) steps.invoke(2);
+      isRemovable = true;
+      if (!hasNext) {
+        steps.close();
+      }
+      return entry;
+    }
+
+    @Override
+    public void remove() {
+      if (!isRemovable) {
+        throw new IllegalStateException();
+      }
+      isRemovable = false;
+      removeKey(last);
+    }
+  }
+
+  @Override
+  public String typeKey() {
+    return typeIndex == Value.MAP ? "ffi.Map" : "ffi.Dict";
+  }
+
+  @Override
+  public boolean isSame(Object other) {
+    return Value.isSame(this, other);
+  }
+
+  @Override
+  public void close() {
+    handle.close();
+  }
+
+  @Override
+  public boolean isClosed() {
+    return handle.isClosed();
+  }
+}

@@ -1,0 +1,122 @@
+package org.anyfn;
+
+/** A native object. Its fields are read and set by name, whatever language defines its type. */
+public sealed class ObjectRef implements NativeObject permits Function, Tensor, Module, Shape {
+  final Handle handle;
+  final int typeIndex;
+
+  ObjectRef(long address, int typeIndex) {
+    this.typeIndex = typeIndex;
+    handle = Handle.of(this, address);
+  }
+
+  /**
+   * Reads a field.
+   *
+   * @param name the name of the field
+   * @return its value
+   * @throws AnyfnException.AttributeError if there is no such field
+   */
+  public Object field(String name) {
+    ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
+    long object = handle.enter();
+    try {
+      return Frame.read(
+          (frame, room) -> {
+            Native.getField(object, found.typeIndex(), found.position(), frame, room);
+            return true;
+          });
+    } finally {
+      handle.leave();
+    }
+  }
+
+  /**
+   * Sets a field.
+   *
+   * @param name the name of the field
+   * @param value the new value
+   * @throws AnyfnException.AttributeError if there is no such field
+   * @throws AnyfnException.TypeError if the value has the wrong type, or the field is read-only
+   */
+  public void setField(String name, Object value) {
+    ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
+    long object = handle.enter();
+    try {
+      Frame.write(value, place -> Native.setField(object, found.typeIndex(), found.position(), place));
+    } finally {
+      handle.leave();
+    }
+  }
+
+  /**
+   * Calls a method of the object's type.
+   *
+   * @param method the name of the method
+   * @param args the arguments after the object
+   * @return the result
+   * @throws AnyfnException.AttributeError if there is no such method
+   */
+  public Object call(String method, Object... args) {
+    Object[] all = new Object[args.length + 1];
+    all[0] = this;
+    System.arraycopy(args, 0, all, 1, args.length);
+    return ObjectType.ofIndex(typeIndex).method(method).invoke(all);
+  }
+
+  /**
+   * Returns the type of the object.
+   *
+   * @return the type
+   */
+  public ObjectType type() {
+    return ObjectType.ofIndex(typeIndex);
+  }
+
+  /**
+   * Reads the fields into a record, whose components have the names of fields.
+   *
+   * @param <R> the class of the record
+   * @param record the class of the record
+   * @return a new record
+   */
+  public <R extends Record> R toRecord(Class<R> record) {
+    return ObjectType.toRecord(this, record);
+  }
+
+  @Override
+  public String typeKey() {
+    return Value.text(Native.typeKey(typeIndex));
+  }
+
+  @Override
+  public boolean isSame(Object other) {
+    return Value.isSame(this, other);
+  }
+
+  /** Returns true if the other object refers to the same native object. {@link Graph#isEqual} compares the fields. */
+  @Override
+  public boolean equals(Object other) {
+    return isSame(other);
+  }
+
+  @Override
+  public int hashCode() {
+    return Long.hashCode(handle.identity());
+  }
+
+  @Override
+  public String toString() {
+    return isClosed() ? "closed " + typeKey() : (String) Globals.call("ffi.ReprPrint", this);
+  }
+
+  @Override
+  public void close() {
+    handle.close();
+  }
+
+  @Override
+  public boolean isClosed() {
+    return handle.isClosed();
+  }
+}

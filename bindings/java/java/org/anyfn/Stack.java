@@ -1,0 +1,46 @@
+package org.anyfn;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * The buffer that a thread shares with native code. It is a stack of frames, and begins with a header: offset of the first free byte
+ * ({@code int}), capacity ({@code int}), address ({@code long}).
+ *
+ * <p>The buffers are plain objects of the JDK, so that the threads of a program do not keep the class loader of this package alive.
+ */
+final class Stack {
+  /** Size of the header in bytes. */
+  private static final int HEADER = 16;
+  /** Size of the buffer in bytes: frames that do not fit have a buffer of their own. */
+  private static final int SIZE = 8192;
+
+  private static final ThreadLocal<ByteBuffer> CURRENT = new ThreadLocal<>();
+
+  private Stack() {}
+
+  /** Returns the buffer of this thread. */
+  static ByteBuffer current() {
+    ByteBuffer buffer = CURRENT.get();
+    return buffer != null ? buffer : make();
+  }
+
+  private static ByteBuffer make() {
+    ByteBuffer buffer = ByteBuffer.allocateDirect(SIZE).order(ByteOrder.nativeOrder());
+    buffer.putInt(0, HEADER).putInt(4, SIZE).putLong(8, Native.address(buffer));
+    CURRENT.set(buffer);
+    return buffer;
+  }
+
+  static int top(ByteBuffer buffer) {
+    return buffer.getInt(0);
+  }
+
+  static void setTop(ByteBuffer buffer, int top) {
+    buffer.putInt(0, top);
+  }
+
+  static long address(ByteBuffer buffer) {
+    return buffer.getLong(8);
+  }
+}

@@ -1,0 +1,54 @@
+//! Buffers that Java and native code share: one for each Java thread, used as a stack of frames.
+//!
+//! A frame has a place for the result, and then one for each argument; strings follow. The buffer begins with a header. While native
+//! code runs for a thread, that thread's buffer is known here, so that a callback can place its arguments into it.
+
+use std::cell::Cell;
+use std::ptr;
+
+use anyfn::abi::TVMFFIAny;
+
+/// Header of a buffer. The class `org.anyfn.Stack` writes and reads the same fields.
+#[repr(C)]
+pub(crate) struct Stack {
+    /// Offset of the first free byte.
+    pub(crate) top: i32,
+    /// Size of the buffer in bytes.
+    pub(crate) capacity: i32,
+    reserved: i64,
+}
+
+thread_local! {
+    static CURRENT: Cell<*mut Stack> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Runs a function while `stack` is the buffer of this thread.
+#[inline]
+pub(crate) fn with<T>(stack: *mut Stack, run: impl FnOnce() -> T) -> T {
+    CURRENT.with(|current| {
+        let before = current.replace(stack);
+        let result = run();
+        current.set(before);
+        result
+    })
+}
+
+/// Returns the buffer of this thread, or NULL.
+pub(crate) fn current() -> *mut Stack {
+    CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut())
+}
+
+/// Makes `stack` the buffer of this thread until it ends.
+pub(crate) fn keep(stack: *mut Stack) {
+    let _ = CURRENT.try_with(|current| current.set(stack));
+}
+
+/// Returns the buffer at an address that Java passes.
+pub(crate) fn at(address: i64) -> *mut Stack {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Returns the place at an address that Java passes.
+pub(crate) fn place(address: i64) -> *mut TVMFFIAny {
+    ptr::with_exposed_provenance_mut(address as usize)
+}

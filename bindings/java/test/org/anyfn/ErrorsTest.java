@@ -1,0 +1,104 @@
+package org.anyfn;
+
+import static org.anyfn.Runner.check;
+import static org.anyfn.Runner.equal;
+import static org.anyfn.Runner.fails;
+
+import java.io.IOException;
+
+/** Errors and exceptions, in both directions. */
+final class ErrorsTest {
+  private ErrorsTest() {}
+
+  private static Object raise(Throwable exception) {
+    return Samples.get("apply").invoke((PackedFunc) args -> {
+      throw Errors.<Exception>sneaky(exception);
+    });
+  }
+
+  @Test
+  static void theSameExceptionComesBack() {
+    for (Throwable exception : new Throwable[] {new IOException("file"), new Error("x"), new AnyfnException.KeyError("k"), new Throwable("plain")}) {
+      check(fails(Throwable.class, () -> raise(exception)) == exception, "expected " + exception + " itself");
+    }
+    Throwable twice = new IOException("nested");
+    Function outer = Function.of(args -> raise(twice));
+    check(fails(IOException.class, outer::invoke) == twice, "also through two native calls");
+    check(fails(IOException.class, () -> Samples.get("apply_on_thread").invoke(outer)) == twice, "also from another thread");
+  }
+
+  @Test
+  static void nativeErrors() {
+    AnyfnException error = fails(AnyfnException.ValueError.class, () -> Samples.get("raise_error").invoke("ValueError", "told so"));
+    equal(error.toString(), "ValueError: told so");
+    StackTraceElement[] trace = error.getStackTrace();
+    check(trace[0].getFileName().endsWith(".rs"), "the trace begins with native frames, got " + trace[0]);
+    boolean isHere = java.util.Arrays.stream(trace).anyMatch(frame -> frame.getClassName().contains("ErrorsTest"));
+    check(isHere, "the trace goes on with Java frames");
+    // Through Java and back it stays the same native error.
+    AnyfnException again = fails(AnyfnException.ValueError.class, () -> raise(error));
+    equal(again.getMessage(), "told so");
+    AnyfnException other = fails(AnyfnException.class, () -> Samples.get("raise_error").invoke("my.Kind", "m"));
+    equal(other.kind(), "my.Kind");
+  }
+
+  /** A class of a user for a kind. */
+  static final class MyError extends AnyfnException {
+    private static final long serialVersionUID = 1;
+
+    MyError(String message, Throwable cause) {
+      super("java.test.MyError", message, cause);
+    }
+  }
+
+  @Test
+  static void kindsOfUsers() {
+    AnyfnException.register("java.test.MyError", MyError::new);
+    MyError error = fails(MyError.class, () -> Samples.get("raise_error").invoke("java.test.MyError", "mine"));
+    equal(error.getMessage(), "mine");
+  }
+
+  @Test
+  static void kindsOfExceptions() {
+    Function describe = Samples.get("describe_error");
+    java.util.function.Function<RuntimeException, String> kind = exception -> (String) describe.invoke(exception);
+    check(kind.apply(new IllegalArgumentException("bad")).contains("ValueError"), kind.apply(new IllegalArgumentException("bad")));
+    check(kind.apply(new IndexOutOfBoundsException("3")).contains("IndexError"), "index");
+    check(kind.apply(new ClassCastException("c")).contains("TypeError"), "cast");
+  }
+
+  @Test
+  static void causes() {
+    IOException cause = new IOException("below");
+    Throwable exception = fails(Throwable.class, () -> raise(new AnyfnException.RuntimeError("above", cause)));
+    check(exception.getCause() == cause, "the cause stays");
+    AnyfnException error = fails(AnyfnException.class, () -> Samples.get("raise_error_with_cause").invoke("ValueError", "a", "KeyError", "b"));
+    equal(((AnyfnException) error.getCause()).kind(), "KeyError");
+  }
+
+  @Test
+  static void panics() {
+    AnyfnException error = fails(AnyfnException.class, () -> Samples.get("panic").invoke("at the disco"));
+    check(error.getMessage().contains("at the disco"), error.getMessage());
+  }
+
+  @Test
+  static void outOfMemoryInACallback() {
+    OutOfMemoryError error = fails(OutOfMemoryError.class, () -> Samples.get("apply").invoke((PackedFunc) args -> new long[Integer.MAX_VALUE]));
+    check(error.getMessage() != null, "it has a message");
+    Function fill = Function.of(args -> {
+      java.util.List<Object> all = new java.util.ArrayList<>();
+      while (true) {
+        all.add(new byte[1 << 20]);
+      }
+    });
+    fails(OutOfMemoryError.class, fill::invoke);
+    equal(Samples.get("echo").invoke("still works"), "still works");
+  }
+
+  @Test
+  static void exceptionsAsValues() {
+    IOException exception = new IOException("a value");
+    check(Samples.get("echo").invoke(exception) == exception, "it comes back as itself");
+  }
+}

@@ -1,0 +1,91 @@
+package org.anyfn;
+
+import static org.anyfn.Runner.check;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** Objects, strings, tensors and callbacks are made and dropped. With ANYFN_SOAK, a million of each. */
+final class MemoryTest {
+  private static final int COUNT = System.getenv("ANYFN_SOAK") != null ? 1_000_000 : 30_000;
+  /** Bytes that the process may grow by. With ANYFN_SOAK, each kind would need more if it leaked its objects. */
+  private static final long GROWTH = 48_000_000;
+
+  private MemoryTest() {}
+
+  private static long rss() throws IOException {
+    String text = Files.readString(Path.of("/proc/self/statm"));
+    return Long.parseLong(text.split(" ")[1]) * 4096;
+  }
+
+  private static long live() {
+    long sum = 0;
+    for (String name : List.of("testing.live_objects_by_type", "anyfn.live_objects")) {
+      for (Object count : ((Map<?, ?>) Function.get(name).invoke()).values()) {
+        sum += (Long) count;
+      }
+    }
+    return sum;
+  }
+
+  /** Collects garbage until at most `enough` native objects are left. */
+  private static long settle(long enough) throws InterruptedException {
+    for (int i = 0; i < 40 && live() > enough; i++) {
+      System.gc();
+      Thread.sleep(20);
+    }
+    return live();
+  }
+
+  @Test
+  static void nothingLeaks() throws Exception {
+    // The heap of Java is in memory from the beginning, so that the process grows by native memory only.
+    List<String> options = List.of("-Xcheck:jni", "-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC");
+    System.out.print(Runner.runClass(MemoryTest.class, options));
+  }
+
+  /** The program of a process of its own. */
+  public static void main(String[] options) throws Exception {
+    Function apply = Samples.get("apply");
+    Function echo = Samples.get("echo");
+    Function point = Samples.get("make_point");
+    Map<String, Runnable> kinds = new LinkedHashMap<>();
+    kinds.put("objects", () -> point.invoke(1, 2));
+    kinds.put("containers", () -> ListRef.of(1, List.of("a string that is not short", 2)));
+    kinds.put("strings", () -> echo.invoke("a string that is stored in an object"));
+    kinds.put("callbacks", () -> apply.invoke((PackedFunc) args -> args[0], "a string that is not short"));
+    kinds.put("functions", () -> Function.of(args -> 1));
+    kinds.put("tensors", () -> Tensor.of(new float[64]).buffer());
+    kinds.put("errors", () -> {
+      try {
+        apply.invoke((PackedFunc) args -> {
+          throw new IOException();
+        });
+      } catch (Exception error) {
+        // expected
+      }
+    });
+    for (Map.Entry<String, Runnable> kind : kinds.entrySet()) {
+      int count = kind.getKey().equals("tensors") || kind.getKey().equals("errors") ? COUNT / 10 : COUNT;
+      run(kind.getValue(), count / 4);
+      long before = settle(0);
+      long memory = rss();
+      run(kind.getValue(), count);
+      long left = settle(before + 100) - before;
+      long grown = rss() - memory;
+      System.out.printf("   %d %s: %d KB, %d native objects left%n", count, kind.getKey(), grown / 1024, left);
+      check(grown < GROWTH, kind.getKey() + " grow by " + grown + " bytes");
+      check(left <= 100, left + " " + kind.getKey() + " are left");
+    }
+  }
+
+  private static void run(Runnable make, int count) {
+    for (int i = 0; i < count; i++) {
+      make.run();
+    }
+  }
+}

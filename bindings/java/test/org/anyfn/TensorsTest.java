@@ -1,0 +1,112 @@
+package org.anyfn;
+
+import static org.anyfn.Runner.check;
+import static org.anyfn.Runner.equal;
+import static org.anyfn.Runner.fails;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.Arrays;
+
+/** Tensors and their memory. */
+final class TensorsTest {
+  private TensorsTest() {}
+
+  private static FloatBuffer direct(int size) {
+    return ByteBuffer.allocateDirect(size * 4).order(ByteOrder.nativeOrder()).asFloatBuffer();
+  }
+
+  @Test
+  static void arrays() {
+    Tensor tensor = Tensor.of(new float[] {1, 2, 3, 4, 5, 6}, 2, 3);
+    equal(Arrays.toString(tensor.shape()), "[2, 3]");
+    equal(tensor.dtype(), DType.FLOAT32);
+    equal(tensor.device(), Device.cpu());
+    equal(tensor.size(), 6L);
+    equal(Arrays.toString(tensor.toFloatArray()), "[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]");
+    tensor.set(new float[] {6, 5, 4, 3, 2, 1});
+    equal(tensor.reshape(6).toFloatArray()[0], 6f);
+    equal(Arrays.toString(Tensor.of(new long[] {1L << 60}).toLongArray()), "[" + (1L << 60) + "]");
+    equal(Tensor.of(new double[] {0.5}).toDoubleArray()[0], 0.5);
+    equal(Tensor.of(new int[] {7}).toIntArray()[0], 7);
+    equal(Tensor.of(new short[] {7}).toShortArray()[0], (short) 7);
+    equal(Tensor.of(new byte[] {7}).dtype(), DType.INT8);
+    fails(IllegalArgumentException.class, () -> Tensor.of(new float[3], 2, 2));
+    fails(AnyfnException.TypeError.class, tensor::toDoubleArray);
+    equal(Tensor.of(new float[0]).toFloatArray().length, 0);
+  }
+
+  @Test
+  static void buffersAreNotCopied() {
+    Tensor tensor = Tensor.of(new float[] {1, 2, 3});
+    FloatBuffer view = tensor.buffer().asFloatBuffer();
+    view.put(1, 20);
+    equal(tensor.toFloatArray()[1], 20f);
+    FloatBuffer memory = direct(4);
+    Tensor wrapped = Tensor.wrap(memory, 2, 2);
+    memory.put(3, 9);
+    equal(wrapped.toFloatArray()[3], 9f);
+    wrapped.buffer().asFloatBuffer().put(0, 5);
+    equal(memory.get(0), 5f);
+    // From position to limit.
+    memory.position(1).limit(3);
+    equal(Tensor.wrap(memory).size(), 2L);
+    memory.put(1, 8);
+    equal(Tensor.wrap(memory).toFloatArray()[0], 8f);
+  }
+
+  @Test
+  static void buffersAsArguments() {
+    FloatBuffer memory = direct(3);
+    Function fill = Function.of(args -> {
+      ((Tensor) args[0]).buffer().asFloatBuffer().put(2, 42);
+      return null;
+    });
+    fill.invoke(memory);
+    equal(memory.get(2), 42f);
+    Object kept = Samples.get("echo").invoke(memory);
+    memory.put(0, 7);
+    equal(((Tensor) kept).toFloatArray()[0], 7f);
+    String heap = fails(IllegalArgumentException.class, () -> fill.invoke(FloatBuffer.allocate(3))).getMessage();
+    check(heap.contains("direct buffer"), heap);
+    FloatBuffer swapped = ByteBuffer.allocateDirect(12).order(ByteOrder.BIG_ENDIAN).asFloatBuffer();
+    if (ByteOrder.nativeOrder() != ByteOrder.BIG_ENDIAN) {
+      fails(IllegalArgumentException.class, () -> fill.invoke(swapped));
+    }
+    fails(IllegalArgumentException.class, () -> Tensor.wrap(memory, 4));
+    fails(ArithmeticException.class, () -> Tensor.wrap(memory, Long.MAX_VALUE, 3));
+    Tensor readOnly = Tensor.wrap(memory.asReadOnlyBuffer());
+    check(readOnly.isReadOnly(), "it is read-only");
+    fails(java.nio.ReadOnlyBufferException.class, () -> readOnly.set(new float[3]));
+  }
+
+  @Test
+  static void memoryOutlivesTheTensor() {
+    Tensor tensor = Tensor.of(new float[100_000]);
+    FloatBuffer view = tensor.buffer().asFloatBuffer();
+    tensor.close();
+    for (int i = 0; i < 5; i++) {
+      System.gc();
+      Tensor.of(new float[100_000]).close();
+    }
+    view.put(99_999, 3);
+    equal(view.get(99_999), 3f);
+  }
+
+  @Test
+  static void typesWithoutArrays() {
+    Tensor half = Tensor.ofBytes(new byte[] {0, 0x3c}, DType.of("float16"));
+    equal(half.dtype().toString(), "float16");
+    equal(half.toBytes().length, 2);
+    equal(DType.of("int8x16").lanes(), 16);
+    fails(AnyfnException.class, () -> DType.of("nonsense"));
+    equal(Device.of("opencl", 1).toString(), "opencl:1");
+  }
+
+  @Test
+  static void borrowedTensorsAreCopied() {
+    Tensor tensor = (Tensor) Samples.get("pass_on_read_only").invoke(Tensor.of(new float[] {1, 2}), (PackedFunc) args -> args[0]);
+    equal(Arrays.toString(tensor.toFloatArray()), "[1.0, 2.0]");
+  }
+}
