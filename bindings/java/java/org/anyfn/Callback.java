@@ -52,7 +52,7 @@ final class Callback {
       // Native code keeps an exception that leaves this method.
       throw exception;
     }
-    buffer.putInt(position, Value.ERROR).putInt(position + 4, Value.OWNED).putLong(position + 8, error);
+    Frame.write(buffer, position, Value.ERROR, Value.OWNED, error);
     return -1;
   }
 }

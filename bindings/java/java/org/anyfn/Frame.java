@@ -154,12 +154,17 @@ final class Frame {
   private int filled;
 
   private void word(int at, int type, long word) {
-    buffer.putInt(at, type).putInt(at + 4, 0).putLong(at + 8, word);
+    write(buffer, at, type, 0, word);
     filled++;
   }
 
+  /** Writes a place. The processors for which there are native libraries store the least significant byte first. */
+  static void write(ByteBuffer buffer, int at, int type, int second, long word) {
+    buffer.putLong(at, type & 0xffff_ffffL | (long) second << 32).putLong(at + 8, word);
+  }
+
   private void owned(int at, int type, long object) {
-    buffer.putInt(at, type).putInt(at + 4, Value.OWNED).putLong(at + 8, object);
+    write(buffer, at, type, Value.OWNED, object);
     filled++;
     isPlain = false;
   }
@@ -233,7 +238,7 @@ final class Frame {
 
   private void here(int at, int tag, byte[] content) {
     buffer.put(next, content);
-    buffer.putInt(at, tag).putInt(at + 4, content.length).putLong(at + 8, address + next);
+    write(buffer, at, tag, content.length, address + next);
     filled++;
     next = Math.min((next + content.length + 7) & -8, buffer.capacity());
     if (buffer == stack) {
@@ -242,7 +247,7 @@ final class Frame {
   }
 
   static void putSmall(ByteBuffer buffer, int at, byte[] content, boolean isText) {
-    buffer.putInt(at, isText ? Value.SMALL_STRING : Value.SMALL_BYTES).putInt(at + 4, content.length).putLong(at + 8, 0);
+    write(buffer, at, isText ? Value.SMALL_STRING : Value.SMALL_BYTES, content.length, 0);
     buffer.put(at + 8, content);
   }
 
@@ -340,6 +345,18 @@ final class Frame {
 
   /** Writes the result of a callback to its place. Native code takes the references. */
   static void putResult(ByteBuffer buffer, int at, Object value) {
+    if (value == null) {
+      write(buffer, at, Value.NONE, 0, 0);
+      return;
+    }
+    if (value instanceof Long number) {
+      write(buffer, at, Value.INT, 0, number);
+      return;
+    }
+    if (value instanceof Double number) {
+      write(buffer, at, Value.FLOAT, 0, Double.doubleToRawLongBits(number));
+      return;
+    }
     // The frame is above those of the callback, and only its strings remain in use until native code has read them.
     Frame frame = new Frame(1, 0);
     if (frame.buffer != frame.stack) {
@@ -357,7 +374,7 @@ final class Frame {
         second = Value.OWNED;
       }
       frame.isCalled = true;
-      buffer.putInt(at, type).putInt(at + 4, second).putLong(at + 8, word);
+      write(buffer, at, type, second, word);
     } finally {
       frame.end();
     }

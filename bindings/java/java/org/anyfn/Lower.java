@@ -42,12 +42,7 @@ final class Lower {
       return Errors.toNative(exception);
     }
     if (value instanceof Buffer buffer) {
-      Tensor tensor = Tensor.over(buffer);
-      try {
-        return tensor.handle.retained();
-      } finally {
-        tensor.close();
-      }
+      return Tensor.over(buffer);
     }
     if (value instanceof Record record) {
       return ObjectType.construct(record);

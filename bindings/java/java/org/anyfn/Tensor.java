@@ -172,6 +172,11 @@ public final class Tensor extends ObjectRef {
    * @return the tensor
    */
   public static Tensor wrap(Buffer buffer, DType dtype, long... shape) {
+    return new Tensor(over(buffer, dtype, shape));
+  }
+
+  /** Makes a native tensor over the memory of a buffer, and returns a reference of it. */
+  private static long over(Buffer buffer, DType dtype, long... shape) {
     if (!buffer.isDirect()) {
       throw new IllegalArgumentException("expected a direct buffer; `Tensor.of(array)` copies an array");
     }
@@ -194,13 +199,13 @@ public final class Tensor extends ObjectRef {
           "a tensor of shape " + Arrays.toString(extents) + " and type " + dtype + " does not fit in the " + bytes + " bytes of the buffer");
     }
     Buffer kept = buffer.duplicate();
-    return new Tensor(
-        Native.tensorOver(new Kept(kept), kept, (long) buffer.position() * width, dtype.bitsOfAll(), extents, buffer.isReadOnly()));
+    long offset = (long) buffer.position() * width;
+    return Native.tensorOver(new Kept(kept), kept, offset, dtype.bitsOfAll(), extents, buffer.isReadOnly());
   }
 
-  /** Makes the tensor of a buffer that is an argument. */
-  static Tensor over(Buffer buffer) {
-    return wrap(buffer);
+  /** Makes the native tensor of a buffer that is an argument, and returns a reference of it. */
+  static long over(Buffer buffer) {
+    return over(buffer, dtypeOf(buffer));
   }
 
   private static int widthOf(Buffer buffer) {
