@@ -270,7 +270,7 @@ pub(crate) fn dist(run: &Run, from: &Path, to: &Path, is_here: bool, is_aarch64:
         let pages = out.join("javadoc");
         run.cmd(
             jdk.program("javadoc")
-                .words("-quiet --release 17 -notimestamp -d")
+                .words("-quiet --release 17 -notimestamp -Xdoclint:all -Werror -d")
                 .arg(&pages)
                 .args(java_files(&sources)?),
         )?;

@@ -30,6 +30,7 @@ public class AnyfnException extends RuntimeException {
     register("InternalError", InternalError::new);
   }
 
+  /** Kind of the error. */
   private final String kind;
   /** The native error, if the exception comes from native code. */
   transient ObjectRef error;

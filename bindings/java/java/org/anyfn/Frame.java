@@ -57,6 +57,48 @@ final class Frame {
 
   /** Calls a function. */
   static Object call(Handle function, Object... args) {
+    ByteBuffer stack = Stack.current();
+    int base = Stack.top(stack);
+    int size = (args.length + 1) * PLACE;
+    if (size + ROOM_MIN > stack.capacity() - base || !putNumbers(stack, base, args)) {
+      return callAny(function, args);
+    }
+    // Numbers need no frame object: nothing is released after the call.
+    long address = Stack.address(stack);
+    long callee = function.enter();
+    Stack.setTop(stack, base + size);
+    int status;
+    try {
+      status = Native.call(callee, address + base, stack.capacity() - base, args.length, true, address);
+    } finally {
+      function.leave();
+      Stack.setTop(stack, base);
+    }
+    if (status != 0) {
+      throw Errors.<RuntimeException>sneaky(Errors.take(stack.getLong(base + 8)));
+    }
+    return take(stack, base);
+  }
+
+  /** Writes arguments that are numbers. Returns false if one of them is not. */
+  private static boolean putNumbers(ByteBuffer stack, int base, Object[] args) {
+    int at = base;
+    for (Object arg : args) {
+      at += PLACE;
+      if (arg instanceof Long number) {
+        write(stack, at, Value.INT, 0, number);
+      } else if (arg instanceof Integer number) {
+        write(stack, at, Value.INT, 0, number);
+      } else if (arg instanceof Double number) {
+        write(stack, at, Value.FLOAT, 0, Double.doubleToRawLongBits(number));
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static Object callAny(Handle function, Object[] args) {
     Frame frame = new Frame(args.length, 0);
     try {
       frame.fill(args);

@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /** Objects, strings, tensors and callbacks are made and dropped. With ANYFN_SOAK, a million of each. */
 final class MemoryTest {
@@ -69,8 +70,18 @@ final class MemoryTest {
         // expected
       }
     });
+    Object refused = new Object();
+    kinds.put("refused arguments", () -> {
+      try {
+        echo.invoke(List.of("a string that is not short"), (PackedFunc) args -> 1, refused);
+      } catch (IllegalArgumentException error) {
+        // expected
+      }
+    });
+    kinds.put("asynchronous calls", () -> echo.invokeAsync(List.of(1)).join());
+    Set<String> slow = Set.of("tensors", "errors", "refused arguments", "asynchronous calls");
     for (Map.Entry<String, Runnable> kind : kinds.entrySet()) {
-      int count = kind.getKey().equals("tensors") || kind.getKey().equals("errors") ? COUNT / 10 : COUNT;
+      int count = slow.contains(kind.getKey()) ? COUNT / 10 : COUNT;
       run(kind.getValue(), count / 4);
       long before = settle(0);
       long memory = rss();
