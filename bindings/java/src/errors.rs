@@ -43,6 +43,22 @@ native! {
 }
 
 native! {
+    /// `keepException(error, trace, exception)`: returns an error with the texts of a native one, which keeps the exception that Java has
+    /// made of it. Returns the native error itself if it keeps an object of another language.
+    fn Java_org_anyfn_Native_keepException(env, class, error: i64, trace: Obj, exception: Obj) -> i64 {
+        let error = error_at(error)?;
+        if error.context().is_some() {
+            return Ok(owned_handle(error.into_object()));
+        }
+        let trace = bytes(env, trace)?;
+        let cause = error.cause().map(Error::into_object);
+        let context = Some(java_function::keep(env, exception)?);
+        let kept = Error::try_from_texts(error.kind().as_bytes(), error.message().as_bytes(), &trace, cause, context);
+        Ok(owned_handle(kept.unwrap_or(error).into_object()))
+    }
+}
+
+native! {
     /// `errorText(error, part)`: returns the kind (0), the message (1) or the backtrace (2) in UTF-8.
     fn Java_org_anyfn_Native_errorText(env, class, error: i64, part: i32) -> Obj {
         let error = error_at(error)?;

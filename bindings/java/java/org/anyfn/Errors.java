@@ -82,7 +82,12 @@ final class Errors {
 
   private static long toNative(Throwable exception, int causes) {
     if (exception instanceof AnyfnException known && known.error != null) {
-      return known.error.handle.retained();
+      long error = known.error.handle.enter();
+      try {
+        return Native.keepException(error, utf8(traceOf(exception)), exception);
+      } finally {
+        known.error.handle.leave();
+      }
     }
     long cause = exception.getCause() != null && causes > 0 ? toNative(exception.getCause(), causes - 1) : 0;
     try {

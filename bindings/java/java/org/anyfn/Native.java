@@ -94,6 +94,8 @@ final class Native {
 
   static native long makeError(byte[] kind, byte[] message, byte[] trace, long cause, Throwable exception);
 
+  static native long keepException(long error, byte[] trace, Throwable exception);
+
   static native byte[] errorText(long error, int part);
 
   static native long errorCause(long error);

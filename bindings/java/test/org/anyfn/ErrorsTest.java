@@ -35,9 +35,12 @@ final class ErrorsTest {
     check(trace[0].getFileName().endsWith(".rs"), "the trace begins with native frames, got " + trace[0]);
     boolean isHere = java.util.Arrays.stream(trace).anyMatch(frame -> frame.getClassName().contains("ErrorsTest"));
     check(isHere, "the trace goes on with Java frames");
-    // Through Java and back it stays the same native error.
-    AnyfnException again = fails(AnyfnException.ValueError.class, () -> raise(error));
-    equal(again.getMessage(), "told so");
+    // Through Java and native code it stays the same exception, whose trace shows the Java code in between.
+    check(fails(AnyfnException.ValueError.class, () -> raise(error)) == error, "the same exception");
+    Function between = Function.of(args -> Samples.get("raise_error").invoke("KeyError", "inside"));
+    AnyfnException inside = fails(AnyfnException.KeyError.class, () -> Samples.get("apply").invoke(between));
+    boolean isShown = java.util.Arrays.stream(inside.getStackTrace()).anyMatch(frame -> frame.getMethodName().startsWith("lambda$nativeErrors"));
+    check(isShown, "the lambda is in the trace");
     AnyfnException other = fails(AnyfnException.class, () -> Samples.get("raise_error").invoke("my.Kind", "m"));
     equal(other.kind(), "my.Kind");
   }
