@@ -19,9 +19,10 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
 
-/// Numbers of objects that one thread has created and freed, in a separate cache line. There are two numbers because an
-/// object may be created on one thread and freed on another; see [`live_objects`].
-#[repr(align(64))]
+/// Numbers of objects that one thread has created and freed. There are two numbers because an object may be created on
+/// one thread and freed on another; see [`live_objects`]. Each counter has two cache lines of 64 bytes, because
+/// processors prefetch lines in pairs, so that threads that write adjacent lines slow each other down.
+#[repr(align(128))]
 struct Count {
     made: AtomicUsize,
     freed: AtomicUsize,
