@@ -33,7 +33,8 @@ function load() {
   }
   throw new Error(
     `anyfn has no working addon for ${process.platform}-${process.arch}, Node.js ${process.version}:\n  ` +
-      `${reasons.join('\n  ')}\nThe package contains addons for Linux on x86-64; in a checkout, \`./x build\` builds one.`,
+      `${reasons.join('\n  ')}\nThe package contains addons for Linux on x86-64; in a checkout, \`./x build\` builds one. ` +
+      `On other platforms, \`anyfn/web\` runs over a WebAssembly module.`,
   );
 }
 

@@ -74,10 +74,10 @@ test('callbacks of asynchronous calls take no strings or objects, and a promise 
 });
 
 test('the part for all hosts uses modules of Node.js', () => {
-  const lib = path.join(__dirname, '../lib');
-  for (const file of fs.readdirSync(lib)) {
-    const text = fs.readFileSync(path.join(lib, file), 'utf8');
-    for (const [, name] of text.matchAll(/require\('([^']*)'\)/g)) assert.match(name, /^\.\//, file);
+  const filesOf = (folder) => fs.readdirSync(path.join(__dirname, '..', folder)).map((file) => path.join(__dirname, '..', folder, file));
+  for (const file of [...filesOf('lib'), ...filesOf('web')].filter((each) => /\.js$/.test(each) && !each.endsWith('web/node.js'))) {
+    const text = fs.readFileSync(file, 'utf8');
+    for (const [, name] of text.matchAll(/require\('([^']*)'\)/g)) assert.match(name, /^\.\.?\//, file);
     assert.doesNotMatch(text, /\beval\b|new Function|process\./, file);
   }
 });

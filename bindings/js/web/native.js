@@ -36,6 +36,20 @@ const NO_PROMISES =
   'the function returned a promise, for which native code on the thread of the event loop cannot wait; call the native function with ' +
   'callAsync, or return a value';
 
+/** Calls a function in a task of its own, before which the event loop goes on. Timers of hidden pages wait for up to a minute. */
+function inLaterTask(f) {
+  if (typeof setImmediate === 'function') {
+    setImmediate(f);
+    return;
+  }
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => {
+    port1.close();
+    f();
+  };
+  port2.postMessage(null);
+}
+
 const isDetached = (buffer) => {
   if (buffer.byteLength > 0 || !(buffer instanceof ArrayBuffer)) return false;
   try {
@@ -791,8 +805,7 @@ function createNative(connect) {
         }
       }
     };
-    // A task of its own: the event loop goes on before the call.
-    const promise = new Promise((resolve) => setTimeout(resolve, 0)).then(run);
+    const promise = new Promise(inLaterTask).then(run);
     return [promise, number];
   }
 
