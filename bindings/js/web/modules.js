@@ -31,6 +31,9 @@ for (const name of [
   MATH[name] = f;
   MATH[`${name}f`] = (...args) => Math.fround(f(...args));
 }
+// Halves are rounded away from zero, as in C.
+MATH.round = (x) => Math.sign(x) * Math.round(Math.abs(x));
+MATH.roundf = MATH.round;
 MATH.fmod = (x, y) => x % y;
 MATH.fmodf = MATH.fmod;
 MATH.exp2 = (x) => 2 ** x;

@@ -239,6 +239,19 @@ ${EXPORT} int __tvm_ffi_ask(void* self, const value* args, int count, value* res
   assert.throws(() => ask(7), (error) => error === thrown);
 });
 
+test('mathematical functions of compiled code', { skip: skip('compiled', noCompiler) }, () => {
+  const of = (name) =>
+    anyfn
+      .loadModule(compile(`${VALUE} double ${name}(double);
+${EXPORT} int __tvm_ffi_f(void* s, const value* a, int n, value* r) { r->type = 3; r->v.f = ${name}(a[0].v.f); return 0; }`))
+      .getFunction('f');
+  const round = of('round');
+  for (const [x, y] of [[0.5, 1], [-0.5, -1], [2.5, 3], [-2.5, -3], [0.49999999999999994, 0], [2 ** 53 - 1, 2 ** 53 - 1]]) {
+    assert.equal(round(anyfn.float(x)) + 0, y);
+  }
+  assert.equal(of('sin')(anyfn.float(1)), Math.sin(1));
+});
+
 test('code that cannot be placed anywhere is refused', { skip: skip('compiled', noCompiler) }, () => {
   assert.throws(() => anyfn.loadModule(fs.readFileSync(TESTING)), { name: 'TypeError', message: /position-independent/ });
   const missing = compile(`${EXPORT} int no_such_function(int); ${EXPORT} int __tvm_ffi_f(void* s, const void* a, int n, void* r) { return no_such_function(n); }`);
