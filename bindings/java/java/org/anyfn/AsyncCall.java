@@ -42,7 +42,7 @@ final class AsyncCall extends CompletableFuture<Object> {
     }
     AsyncCall call = new AsyncCall();
     // The function stays alive although it may be closed meanwhile.
-    long address = function.handle.retained();
+    long address = function.retained();
     Function kept = new Function(address);
     executor.execute(() -> call.run(kept, converted));
     return call;

@@ -82,7 +82,7 @@ final class Errors {
 
   private static long toNative(Throwable exception, int causes) {
     if (exception instanceof AnyfnException known && known.error != null) {
-      long error = known.error.handle.enter();
+      long error = known.error.enter();
       try {
         return Native.keepException(error, utf8(traceOf(exception)), exception);
       } finally {

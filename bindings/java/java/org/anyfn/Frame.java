@@ -1,5 +1,6 @@
 package org.anyfn;
 
+import java.lang.ref.Reference;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -219,6 +220,7 @@ final class Frame {
       used = java.util.Arrays.copyOf(used, 2 * usedCount);
     }
     long address = handle.enter();
+    Reference.reachabilityFence(object);
     used[usedCount++] = handle;
     word(at, Value.typeIndex(object), address);
   }

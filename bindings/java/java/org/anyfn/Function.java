@@ -1,5 +1,6 @@
 package org.anyfn;
 
+import java.lang.ref.Reference;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -60,7 +61,7 @@ public final class Function extends ObjectRef implements PackedFunc {
 
   private static Function registerAny(String name, PackedFunc function, boolean override) {
     Function made = of(function);
-    long object = made.handle.enter();
+    long object = made.enter();
     try {
       Native.setGlobal(Value.utf8(name), object, override);
     } finally {
@@ -160,7 +161,11 @@ public final class Function extends ObjectRef implements PackedFunc {
    */
   @Override
   public Object invoke(Object... args) {
-    return Frame.call(handle, args);
+    try {
+      return Frame.call(handle, args);
+    } finally {
+      Reference.reachabilityFence(this);
+    }
   }
 
   /**
@@ -222,7 +227,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @return the signature, or null if the function has none
    */
   public String signature() {
-    long object = handle.enter();
+    long object = enter();
     try {
       byte[] text = Native.signature(object);
       return text == null ? null : Value.text(text);

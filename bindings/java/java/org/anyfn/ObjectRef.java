@@ -1,5 +1,7 @@
 package org.anyfn;
 
+import java.lang.ref.Reference;
+
 /** A native object. Its fields are read and set by name, whatever language defines its type. */
 public sealed class ObjectRef implements NativeObject permits Function, Tensor, Module, Shape {
   final Handle handle;
@@ -8,6 +10,21 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
   ObjectRef(long address, int typeIndex) {
     this.typeIndex = typeIndex;
     handle = Handle.of(this, address);
+  }
+
+  /** Returns the address of the native object, and keeps it alive until {@link Handle#leave} is called. */
+  final long enter() {
+    long object = handle.enter();
+    // Without this, the object might be collected, and so closed, before its handle is in use.
+    Reference.reachabilityFence(this);
+    return object;
+  }
+
+  /** Returns a new reference of the native object. */
+  final long retained() {
+    long object = handle.retained();
+    Reference.reachabilityFence(this);
+    return object;
   }
 
   /**
@@ -19,7 +36,7 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    */
   public Object field(String name) {
     ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
-    long object = handle.enter();
+    long object = enter();
     try {
       return Frame.read(
           (frame, room) -> {
@@ -41,7 +58,7 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    */
   public void setField(String name, Object value) {
     ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
-    long object = handle.enter();
+    long object = enter();
     try {
       Frame.write(value, place -> Native.setField(object, found.typeIndex(), found.position(), place));
     } finally {

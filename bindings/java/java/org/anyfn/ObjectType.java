@@ -158,7 +158,7 @@ public final class ObjectType {
       values.put(component.getName(), read(record, component));
     }
     try (ObjectRef made = known.type.newInstance(values)) {
-      return made.handle.retained();
+      return made.retained();
     }
   }
 
@@ -240,7 +240,7 @@ public final class ObjectType {
    */
   public void addMethod(String name, PackedFunc function) {
     Function made = Function.of(function);
-    long object = made.handle.enter();
+    long object = made.enter();
     try {
       Native.addMethod(index, Value.utf8(name), object, false);
     } finally {

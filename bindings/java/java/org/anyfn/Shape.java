@@ -24,7 +24,7 @@ public final class Shape extends ObjectRef {
    * @return a new array
    */
   public long[] toArray() {
-    long object = handle.enter();
+    long object = enter();
     try {
       return Native.shape(object);
     } finally {

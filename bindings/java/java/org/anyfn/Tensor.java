@@ -258,7 +258,7 @@ public final class Tensor extends ObjectRef {
 
   private long[] extents() {
     if (shape == null) {
-      long object = handle.enter();
+      long object = enter();
       try {
         shape = Native.tensorShape(object);
       } finally {
@@ -291,7 +291,7 @@ public final class Tensor extends ObjectRef {
   }
 
   private long word(int part) {
-    long object = handle.enter();
+    long object = enter();
     try {
       return Native.tensorWord(object, part);
     } finally {
@@ -324,7 +324,7 @@ public final class Tensor extends ObjectRef {
    * @return a new array, or null if the tensor is compact
    */
   public long[] strides() {
-    long object = handle.enter();
+    long object = enter();
     try {
       return Native.tensorStrides(object);
     } finally {
@@ -357,7 +357,7 @@ public final class Tensor extends ObjectRef {
    * @throws AnyfnException.TypeError if the tensor is not contiguous, or not on the CPU
    */
   public ByteBuffer buffer() {
-    long object = handle.enter();
+    long object = enter();
     ByteBuffer buffer;
     try {
       buffer = Native.tensorBuffer(object);

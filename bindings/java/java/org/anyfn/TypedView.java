@@ -20,7 +20,7 @@ abstract class TypedView {
   final long function;
 
   TypedView(Function function) {
-    this.function = function.handle.retained();
+    this.function = function.retained();
     Handle.of(this, this.function);
   }
 
@@ -47,7 +47,7 @@ abstract class TypedView {
     } else if (type.isInstance(function)) {
       view = function;
     } else {
-      view = proxy(new Function(function.handle.retained()), type, method);
+      view = proxy(new Function(function.retained()), type, method);
     }
     return type.cast(view);
   }

@@ -1,5 +1,6 @@
 package org.anyfn;
 
+import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
 
 /** Numbers that Java and the native library share, and the handles of objects. */
@@ -55,7 +56,10 @@ final class Value {
   }
 
   static boolean isSame(NativeObject object, Object other) {
-    return other instanceof NativeObject that && handle(object).identity() == handle(that).identity();
+    boolean isSame = other instanceof NativeObject that && handle(object).identity() == handle(that).identity();
+    Reference.reachabilityFence(object);
+    Reference.reachabilityFence(other);
+    return isSame;
   }
 
   static String text(byte[] utf8) {

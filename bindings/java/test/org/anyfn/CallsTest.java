@@ -201,6 +201,43 @@ final class CallsTest {
   }
 
   @Test
+  static void objectsAreAliveWhileTheyAreUsed() {
+    // The function is last used before its argument is converted, during which garbage is collected.
+    List<Object> collecting = new java.util.AbstractList<>() {
+      @Override
+      public Object get(int index) {
+        return "element " + index;
+      }
+
+      @Override
+      public int size() {
+        return 2;
+      }
+
+      @Override
+      public Object[] toArray() {
+        for (int i = 0; i < 3; i++) {
+          System.gc();
+          try {
+            Thread.sleep(20);
+          } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+          }
+          // Making an object releases those that were collected.
+          ListRef.of().close();
+        }
+        return super.toArray();
+      }
+    };
+    for (int i = 0; i < 3; i++) {
+      equal(Function.get("testing.echo").invoke(collecting), List.of("element 0", "element 1"));
+      equal(Function.get("testing.apply").invoke(Function.get("testing.echo"), collecting), List.of("element 0", "element 1"));
+      ObjectRef point = (ObjectRef) Function.get("testing.make_point").invoke(1, 2);
+      equal(point.toString().startsWith("testing.Point"), true);
+    }
+  }
+
+  @Test
   static void closedDuringTheCall() {
     Function[] self = new Function[1];
     self[0] = Function.of(args -> {
