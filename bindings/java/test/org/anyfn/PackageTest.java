@@ -12,22 +12,21 @@ import java.util.jar.JarFile;
 /** The jar, and how it extracts the native libraries. */
 final class PackageTest {
   private static final Path JAR = Path.of(System.getenv("ANYFN_JAR"));
-  private static final String PROGRAM =
-      """
-      public class Program {
-        public static void main(String[] args) {
-          System.out.println(org.anyfn.Function.of(given -> "called " + given[0]).invoke(args.length));
-        }
-      }
-      """;
-
   private PackageTest() {}
 
-  private static ProcessBuilder program(Path folder, String... options) throws Exception {
-    Files.writeString(folder.resolve("Program.java"), PROGRAM);
+  /** A program that uses the jar. */
+  static final class Program {
+    public static void main(String[] args) {
+      System.out.println(Function.of(given -> "called " + given[0]).invoke(args.length));
+    }
+  }
+
+  private static ProcessBuilder program(String... options) {
     List<String> command = Runner.javaWithJar(options);
-    command.add("Program.java");
-    return new ProcessBuilder(command).directory(folder.toFile());
+    String tests = System.getProperty("java.class.path").split(java.io.File.pathSeparator)[1];
+    command.set(command.size() - 1, JAR + java.io.File.pathSeparator + tests);
+    command.add(Program.class.getName());
+    return new ProcessBuilder(command);
   }
 
   @Test
@@ -77,7 +76,7 @@ final class PackageTest {
     Path folder = Samples.folder();
     Path cache = folder.resolve("cache");
     String option = "-Dorg.anyfn.cache=" + cache;
-    equal(Runner.output(program(folder, option)), "called 0\n");
+    equal(Runner.output(program(option)), "called 0\n");
     List<Path> libraries;
     try (java.util.stream.Stream<Path> files = Files.walk(cache)) {
       libraries = files.filter(Files::isRegularFile).sorted().toList();
@@ -85,11 +84,11 @@ final class PackageTest {
     equal(libraries.stream().map(file -> file.getFileName().toString()).toList(), List.of("libanyfn.so", "libanyfn_java.so"));
     // A file that is damaged is replaced.
     Files.writeString(libraries.get(1), "damaged");
-    equal(Runner.output(program(folder, option)), "called 0\n");
+    equal(Runner.output(program(option)), "called 0\n");
     check(Files.size(libraries.get(1)) > 1000, "the library is restored");
     // A folder that others may use is refused.
     Files.setPosixFilePermissions(libraries.get(0).getParent(), java.nio.file.attribute.PosixFilePermissions.fromString("rwxrwxrwx"));
-    AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program(folder, option)));
+    AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program(option)));
     check(error.getMessage().contains("expected the permissions rwx------"), error.getMessage());
     LibrariesTest.delete(folder);
   }
@@ -97,7 +96,7 @@ final class PackageTest {
   @Test
   static void missingLibraries() throws Exception {
     Path folder = Samples.folder();
-    AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program(folder, "-Dorg.anyfn.library.path=" + folder)));
+    AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program("-Dorg.anyfn.library.path=" + folder)));
     check(error.getMessage().contains("UnsatisfiedLinkError"), error.getMessage());
     LibrariesTest.delete(folder);
   }
