@@ -649,7 +649,7 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fifty clients of a server", |run| {
             run.cmd(cargo_cmd("test -p anyfn-cli --test server many -- --nocapture").env("ANYFN_SOAK", "1"))
         }),
-        // These run for an hour, half an hour, a quarter of an hour (twice), and five minutes each. `ANYFN_FUZZ_SECONDS` sets
+        // These run for an hour, half an hour, a quarter of an hour (three times), and five minutes each. `ANYFN_FUZZ_SECONDS` sets
         // another time for all of them. The longest comes first, so that the others run beside it.
         Step::new("random programs, compiled and interpreted", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "3600".into());
@@ -662,6 +662,15 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("random schedules for an OpenCL device", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
             let fuzz = python::command()?.arg("bindings/python/tests/device_fuzz.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .uses(BUILD)
+        .skip_if(python::unavailable)
+        .beside(),
+        Step::new("random schedules for a Vulkan device", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            let fuzz =
+                python::command()?.arg("bindings/python/tests/device_fuzz.py").args(["--kind", "vulkan"]);
             run.cmd(fuzz.arg("--seconds").arg(seconds))
         })
         .uses(BUILD)

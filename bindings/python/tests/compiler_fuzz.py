@@ -65,6 +65,15 @@ class Value:
 class Program:
     """A random function of tensor expressions, and the arrays with which it is called."""
 
+    dtypes = DTYPES
+    """Data types of tensors; those that occur more often are chosen more often."""
+    inner_dtypes = DTYPES
+    """Data types of parts of expressions that are converted."""
+    compared_dtypes = ["int32", "float32", "int64", "uint8", "uint64"]
+    """Data types of compared expressions."""
+    wide_indices = 0.1
+    """Probability that indices are ``int64``."""
+
     def __init__(self, seed):
         self.choose = random.Random(f"program {seed}")
         self.numbers = np.random.default_rng(seed)
@@ -77,7 +86,7 @@ class Program:
         self.sizes = [choose.choice(sizes) for _ in range(self.rank)]
         if choose.random() < 0.05:
             self.sizes[choose.randrange(self.rank)] = 0
-        self.index_dtype = "int64" if choose.random() < 0.1 else "int32"
+        self.index_dtype = "int64" if choose.random() < self.wide_indices else "int32"
         self.symbolic = [choose.random() < 0.2 for _ in range(self.rank)]
         self.vars = [tir.var(f"n{d}", self.index_dtype) if s else None for d, s in enumerate(self.symbolic)]
         self.shape = [v if v is not None else tir.const(n, self.index_dtype) for v, n in zip(self.vars, self.sizes)]
@@ -97,7 +106,7 @@ class Program:
 
     def placeholder(self, place):
         choose = self.choose
-        dtype = choose.choice(DTYPES)
+        dtype = choose.choice(self.dtypes)
         # The first input has all dimensions, so that all extents are determined.
         dims = list(range(self.rank))
         if place > 0 and choose.random() < 0.4:
@@ -190,12 +199,12 @@ class Program:
                 b = self.expr(axes, dtype, below)
                 expr = a.tensor & b.tensor if choose.random() < 0.5 else a.tensor | b.tensor
                 return Value(expr, dtype, a.exact and b.exact, 1, [a, b])
-            of = choose.choice(["int32", "float32", "int64", "uint8", "uint64"])
+            of = choose.choice(self.compared_dtypes)
             return self.compare(axes, of, below)
         is_float = dtype.startswith("float")
         way = choose.randrange(12)
         if way == 0:
-            other = choose.choice(DTYPES)
+            other = choose.choice(self.inner_dtypes)
             return self.cast(self.expr(axes, other, below), dtype)
         b = self.expr(axes, dtype, below)
         exact = a.exact and b.exact
@@ -253,13 +262,13 @@ class Program:
         choose = self.choose
         if choose.random() < 0.06:
             return self.packed(place)
-        dtype = choose.choice(DTYPES)
+        dtype = choose.choice(self.dtypes)
         if choose.random() < 0.35 and dtype != "bool":
             return self.reduction(place, dtype)
         made, dims = [], list(range(self.rank))
         if choose.random() < 0.15:
             dims = sorted(choose.sample(dims, choose.randint(1, self.rank)))
-        dtypes = [dtype] if choose.random() < 0.9 else [dtype, choose.choice(DTYPES)]
+        dtypes = [dtype] if choose.random() < 0.9 else [dtype, choose.choice(self.dtypes)]
 
         def body(*axes):
             named = dict(zip(dims, axes))
@@ -341,7 +350,7 @@ class Program:
 
             second = Value(where, self.index_dtype, True, 2**20)
             return te.comm_reducer(largest, lambda a, b: (lowest(a), tir.const(2**20, b))), second
-        dtype = self.choose.choice([dtype for dtype in DTYPES if dtype != "bool"])
+        dtype = self.choose.choice([dtype for dtype in self.dtypes if dtype != "bool"])
         second = self.expr(axes, dtype, 1)
         return te.comm_reducer(lambda x, y: (tir.max(x[0], y[0]), x[1] + y[1]),
                                lambda a, b: (lowest(a), tir.const(0, b))), second

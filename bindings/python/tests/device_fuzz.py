@@ -1,11 +1,11 @@
-"""Random programs with random schedules for an OpenCL device, whose kernels must give the results of the interpreter.
+"""Random programs with random schedules for a device, whose kernels must give the results of the interpreter.
 
 The programs are those of ``compiler_fuzz.py``. A schedule consists of random steps, some of which bind loops to thread axes and
 put buffers into shared memory, or is the default schedule. What a device cannot do is refused when the program is built; the
 reasons are known, and any other error is a failure.
 
 ``python device_fuzz.py --seconds 3600`` runs for an hour from a seed that it chooses and prints; ``--first N`` sets the first
-seed, and ``--seed N`` runs one seed.
+seed, ``--seed N`` runs one seed, and ``--kind vulkan`` uses a Vulkan device instead of an OpenCL device.
 """
 
 import argparse
@@ -32,7 +32,19 @@ REFUSED = re.compile(
 )
 
 
-def schedule_of(program, seed):
+class Small(compiler_fuzz.Program):
+    """A program with the data types of WGSL."""
+
+    dtypes = ["float32"] * 6 + ["int32", "int32", "uint32"]
+    inner_dtypes = [*dtypes, "bool"]
+    compared_dtypes = ["int32", "float32", "uint32"]
+    wide_indices = 0
+
+
+PROGRAMS = {"opencl": compiler_fuzz.Program, "vulkan": Small}
+
+
+def schedule_of(program, seed, kind):
     """Returns a random schedule for a device. Steps that the schedule rejects have no effect."""
     choose = random.Random(f"device {seed}")
     if choose.random() < 0.25:
@@ -43,7 +55,7 @@ def schedule_of(program, seed):
     for number in range(choose.choice([1, 3, 6])):
         step(schedule, random.Random(f"device step {seed} {number}"))
     if choose.random() < 0.3:
-        schedule.finish("opencl")
+        schedule.finish(kind)
     return schedule
 
 
@@ -111,17 +123,17 @@ def step(schedule, choose):
 
 
 class Case:
-    def __init__(self, seed):
-        self.seed = seed
-        self.program = compiler_fuzz.Program(seed)
+    def __init__(self, seed, kind="opencl"):
+        self.seed, self.kind = seed, kind
+        self.program = PROGRAMS[kind](seed)
         self.program.arrays_now = self.program.arrays()
-        self.schedule = schedule_of(self.program, seed)
+        self.schedule = schedule_of(self.program, seed, kind)
         self.func = self.program.func if self.schedule is None else self.schedule.func()
         self.expected = compiler_fuzz.run(lambda *args: tir.interpret(self.program.func, *args), self.program)
 
     def check(self, function):
         def call(*args):
-            tensors = [anyfn.tensor(arg, device="opencl:0") if isinstance(arg, np.ndarray) else arg for arg in args]
+            tensors = [anyfn.tensor(arg, device=f"{self.kind}:0") if isinstance(arg, np.ndarray) else arg for arg in args]
             function(*tensors)
             for arg, tensor in zip(args, tensors):
                 if isinstance(arg, np.ndarray):
@@ -134,7 +146,7 @@ class Case:
         return f"seed {self.seed}\n{self.program.func}\n--- steps\n{steps}\n--- scheduled\n{self.func}"
 
 
-def batch(seeds):
+def batch(seeds, kind="opencl"):
     """Returns the number of programs that were run, the number that were refused, and descriptions of the failures.
 
     One call of the C compiler compiles the host code of all of them.
@@ -143,11 +155,11 @@ def batch(seeds):
     for seed in seeds:
         case = None
         try:
-            case = Case(seed)
+            case = Case(seed, kind)
             if "call_packed(" in str(case.func) or "call_extern(" in str(case.func):
                 refused += 1
                 continue
-            anyfn.source(case.func, "opencl")
+            anyfn.source(case.func, kind)
             ready.append(case)
         except ValueError as error:
             if case is not None and REFUSED.search(str(error)):
@@ -157,7 +169,7 @@ def batch(seeds):
         except Exception:
             wrong.append(f"{traceback.format_exc(limit=-2)}\n{case.report() if case else seed}")
     if ready:
-        module = anyfn.build({case.func.attrs["global_symbol"]: case.func for case in ready}, "opencl", cache=False)
+        module = anyfn.build({case.func.attrs["global_symbol"]: case.func for case in ready}, kind, cache=False)
     for case in ready:
         try:
             case.check(module[case.func.attrs["global_symbol"]])
@@ -171,19 +183,20 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
+    parser.add_argument("--kind", choices=sorted(PROGRAMS), default="opencl")
     options = parser.parse_args()
-    reason = anyfn.device("opencl", 0).why_missing
+    reason = anyfn.device(options.kind, 0).why_missing
     if reason is not None:
         print(f"skipped: {reason}")
         return 0
     first = options.first if options.first is not None else random.randrange(1_000_000) * 24
     if options.seed is not None:
-        print(batch([options.seed]))
+        print(batch([options.seed], options.kind))
         return 0
     print(f"from seed {first}", flush=True)
     begin, all_done, all_refused, failures = time.monotonic(), 0, 0, 0
     while time.monotonic() - begin < options.seconds and failures < 10:
-        done, refused, wrong = batch(range(first, first + 24))
+        done, refused, wrong = batch(range(first, first + 24), options.kind)
         for text in wrong:
             print(f"=== {text}\n", flush=True)
         all_done, all_refused, failures, first = all_done + done, all_refused + refused, failures + len(wrong), first + 24

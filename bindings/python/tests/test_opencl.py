@@ -349,6 +349,7 @@ def test_the_guide():
 
 
 @needs_device
+@pytest.mark.usefixtures("vulkan")
 @pytest.mark.skipif("ANYFN_WHEEL" in os.environ, reason="runs with the sources, not with the wheel")
 def test_the_guide_of_compiled_functions():
     """Runs ``docs/device-functions.md`` block by block."""

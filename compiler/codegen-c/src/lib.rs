@@ -9,8 +9,9 @@
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
 //! functions of the runtime through pointers that the loader sets. For WebAssembly it uses no C library. The dialect
-//! `opencl` is OpenCL C. The source of a module for such a device is host code and kernels, which [`parts`] separates. The
-//! dialect `null` is the language of an imaginary device, and the template for the dialects of devices.
+//! `opencl` is OpenCL C, and `wgsl` is the language of Vulkan devices. The source of a module for such a device is host code
+//! and kernels, which [`parts`] separates. The dialect `null` is the language of an imaginary device, and the template for
+//! the dialects of devices.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod family;
 mod host;
 mod null;
 mod opencl;
+mod wgsl;
 
 use anyfn::{Result, bail};
 use anyfn_ir::func::IRModule;
@@ -35,6 +37,7 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
     ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
+    ("vulkan", wgsl::Wgsl::NAME, family::device_module::<host::Host, wgsl::Wgsl>),
     ("wasm", host::Host::NAME, host::wasm_module),
     ("null", null::Null::NAME, family::module::<null::Null>),
 ];
@@ -71,9 +74,9 @@ pub fn parts(text: &str) -> (&str, Option<DeviceCode<'_>>) {
     let mut kernels = Vec::new();
     let mut lines = source.lines();
     while let Some(line) = lines.next() {
-        if let Some(name) = line.strip_prefix(opencl::MARKER) {
+        if let Some(name) = line.strip_prefix(family::MARKER) {
             let params =
-                lines.next().and_then(|line| line.strip_prefix(opencl::PARAMETERS)).unwrap_or_default();
+                lines.next().and_then(|line| line.strip_prefix(family::PARAMETERS)).unwrap_or_default();
             kernels.push((name, params.split(", ").collect()));
         }
     }

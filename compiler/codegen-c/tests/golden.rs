@@ -174,7 +174,12 @@ fn functions_in_each_dialect() -> Result<()> {
         check(&format!("{name}.null"), &functions(text, &target("null", 0))?);
     }
     for (name, text) in ON_DEVICES.iter().chain(KERNELS) {
-        check(&format!("{name}.opencl"), &kernels(text)?);
+        check(&format!("{name}.opencl"), &kernels(text, "opencl")?);
+        // WGSL has numbers of 32 bits only.
+        let small = text.replace("float64", "float32").replace("int64", "int32");
+        let source = kernels(&small, "vulkan")?;
+        let (_, device) = anyfn_codegen_c::parts(&source);
+        check(&format!("{name}.wgsl"), device.expect("kernels").source);
     }
     Ok(())
 }
@@ -217,13 +222,13 @@ def called(A: Buffer((n,), "int32"), B: Buffer((n,), "int32")):
     ),
 ];
 
-/// Returns the source of the functions in `text` for OpenCL: host code and kernels.
-fn kernels(text: &str) -> Result<String> {
+/// Returns the source of the functions in `text` for a kind of devices: host code and kernels.
+fn kernels(text: &str, kind: &str) -> Result<String> {
     let passes = ["lower_parallel", "private_buffers", "make_packed_api", "split_host_device"];
-    let source = lowered(text, &target("opencl", 0), &passes)?;
+    let source = lowered(text, &target(kind, 0), &passes)?;
     let (host, device) = anyfn_codegen_c::parts(&source);
     let device = device.expect("kernels");
-    assert!(device.kind == "opencl" && !device.kernels.is_empty() && host.contains("anyfn_memory"));
+    assert!(device.kind == kind && !device.kernels.is_empty() && host.contains("anyfn_memory"));
     Ok(source.replace(DEVICE, "/* The content of device.c. */\n"))
 }
 
@@ -422,7 +427,7 @@ fn a_target_of_another_kind_has_no_code() -> Result<()> {
     let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
     assert_eq!(
         error.message(),
-        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `wasm`, `null`"
+        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `vulkan`, `wasm`, `null`"
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
 
-use anyfn::abi::kDLOpenCL;
+use anyfn::abi::{kDLOpenCL, kDLVulkan};
 use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
@@ -16,7 +16,7 @@ use crate::func::IRModule;
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, `opencl`, `wasm` (WebAssembly), or, in tests of the compiler, `null`.
+    /// Target kind: `c`, `opencl`, `vulkan`, `wasm` (WebAssembly), or, in tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
@@ -59,11 +59,13 @@ pub struct DeviceKind {
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c", "opencl", "wasm"];
+    pub const KINDS: &[&str] = &["c", "opencl", "vulkan", "wasm"];
 
     /// Target kinds that are devices. A module for a device consists of host code and kernels.
-    pub const DEVICES: &[DeviceKind] =
-        &[DeviceKind { kind: "opencl", device_type: kDLOpenCL, max_threads: 256, local_memory: 16384 }];
+    pub const DEVICES: &[DeviceKind] = &[
+        DeviceKind { kind: "opencl", device_type: kDLOpenCL, max_threads: 256, local_memory: 16384 },
+        DeviceKind { kind: "vulkan", device_type: kDLVulkan, max_threads: 256, local_memory: 16384 },
+    ];
 
     /// Target kinds for tests of the compiler. `null` is an imaginary device, for which source is generated, but no compiler
     /// exists. Messages do not list these kinds.
