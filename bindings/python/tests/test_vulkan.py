@@ -224,6 +224,30 @@ def test_the_timeline_shows_the_work_of_the_device():
     assert other["ts"] >= spin["ts"] + spin["dur"]
 
 
+@pytest.mark.parametrize(("first", "second"), [("opencl", "vulkan"), ("vulkan", "opencl")])
+def test_forks_end_only_the_drivers_in_use(vulkan, opencl, first, second):
+    code = (
+        "import os, anyfn\n"
+        f"x = anyfn.zeros(4, 'int32', '{first}:0')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    status = 1\n"
+        "    try:\n"
+        f"        status = 0 if anyfn.zeros(8, 'int32', '{second}:0').numpy().tolist() == [0] * 8 else 2\n"
+        f"        anyfn.zeros(4, 'int32', '{first}:0')\n"
+        "        status = 3\n"
+        "    except RuntimeError as error:\n"
+        "        print(status, error, flush=True)\n"
+        "    finally:\n"
+        "        os._exit(status)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "print(x.numpy().tolist())\n"
+    )
+    text = run(code)
+    assert f"0 device {first}:0 is not available: this process was forked after" in text, text
+    assert text.endswith("[0, 0, 0, 0]\n"), text
+
+
 @needs_device
 def test_threads():
     module = anyfn.vulkan_module(SOURCE, KERNELS)

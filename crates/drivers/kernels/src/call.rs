@@ -68,10 +68,14 @@ impl Call<'_> {
                     let Ok(pointer) = arg.get::<OpaquePtr>() else {
                         return Err(self.wrong(number, "a tensor", arg.type_key()));
                     };
-                    if let Some(reason) = reason() {
-                        return Err(self.missing(0, &reason));
+                    // The first device may be lost while the buffer is on another.
+                    match at(pointer.as_ptr()) {
+                        Some(index) => index,
+                        None => match reason() {
+                            Some(reason) => return Err(self.missing(0, &reason)),
+                            None => return Err(self.unknown(number, pointer.as_ptr())),
+                        },
                     }
-                    at(pointer.as_ptr()).ok_or_else(|| self.unknown(number, pointer.as_ptr()))?
                 }
             };
             match found {
@@ -277,5 +281,27 @@ impl Call<'_> {
             "argument {at} of kernel `{name}`: the tensor begins at byte {offset} of its buffer, and {kind}:{index} requires a \
              multiple of {alignment}; pass a copy (Python: x.copy())"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyfn::IntoAny;
+
+    use super::*;
+
+    #[test]
+    fn buffers_are_found_while_the_first_device_is_lost() {
+        let kernel = Kernel::parse("f", ["pointer"]).unwrap();
+        let call = Call { kind: "opencl", device_type: 4, kernel: &kernel };
+        // SAFETY: nothing reads the address.
+        let pointer = unsafe { OpaquePtr::from_ptr(core::ptr::without_provenance_mut(4096)) };
+        let arg = pointer.into_any().unwrap();
+        let lost = || Some("it was lost".to_owned());
+        assert_eq!(call.device_of(&[arg.as_view()], &|_| Some(1), &lost).unwrap(), 1);
+        let error = call.device_of(&[arg.as_view()], &|_| None, &lost).unwrap_err();
+        assert_eq!(error.message(), "device opencl:0 is not available: it was lost");
+        let error = call.device_of(&[arg.as_view()], &|_| None, &|| None).unwrap_err();
+        assert!(error.message().contains("is not a buffer"), "{}", error.message());
     }
 }

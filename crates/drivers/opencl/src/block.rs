@@ -3,10 +3,9 @@
 use core::mem::ManuallyDrop;
 use std::alloc::{Layout, alloc, dealloc};
 
-use anyfn_kernels::fork::is_forked;
-
 use crate::api::Raw;
 use crate::event::ClEvent;
+use crate::system::is_forked;
 
 /// Description of a buffer, to which the `data` of a tensor points.
 #[repr(C)]

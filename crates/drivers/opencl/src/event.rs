@@ -2,9 +2,8 @@
 
 use core::ffi::c_void;
 
-use anyfn_kernels::fork::is_forked;
-
 use crate::api::{self, Api, Raw, info, number};
+use crate::system::is_forked;
 
 /// An event of a queue.
 pub(crate) struct ClEvent {

@@ -6,12 +6,11 @@ use std::alloc::Layout;
 
 use anyfn::{Result, bail};
 use anyfn_kernels::Addresses;
-use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 
 use crate::api::{self, Raw};
 use crate::block::{Block, Descriptor, layout};
-use crate::system::{self, ClDevice, System, available};
+use crate::system::{self, ClDevice, System, available, is_forked};
 
 static DESCRIPTORS: Addresses<Descriptor> = Addresses::new();
 

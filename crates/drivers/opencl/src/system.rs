@@ -5,7 +5,7 @@ use core::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
-use anyfn_kernels::fork;
+use anyfn_kernels::fork::{self, Forks};
 use anyfn_runtime::device::Pool;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
@@ -70,17 +70,25 @@ unsafe impl Send for Opened {}
 // SAFETY: OpenCL permits the use of contexts and queues by several threads at a time.
 unsafe impl Sync for Opened {}
 
+static FORKS: Forks = Forks::new();
+
+/// Returns true if this process was forked after OpenCL was initialised.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKS.is_forked()
+}
+
 /// Returns the devices of the machine. The first call opens the loader and lists them.
 ///
 /// # Errors
 /// Returns the reason why there are none.
 pub(crate) fn system() -> Result<&'static System, String> {
     static SYSTEM: OnceLock<Result<System, String>> = OnceLock::new();
-    if fork::is_forked() {
+    if is_forked() {
         return Err(fork::reason("OpenCL"));
     }
     let found = SYSTEM.get_or_init(|| {
-        fork::watch();
+        FORKS.watch();
         with_signal_handlers(|| {
             let api = Api::open()?;
             let devices = list(&api)?;

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyfn::Device;
 use anyfn::abi::kDLOpenCL;
-use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::{Work, is_work_recorded};
 
 use crate::api::{self, Raw};
 use crate::event::ClEvent;
-use crate::system::{ClDevice, System};
+use crate::system::{ClDevice, System, is_forked};
 
 /// A command that was queued during a recording.
 struct Recorded {

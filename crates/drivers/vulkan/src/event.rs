@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Result, bail};
-use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::unsupported;
 use ash::vk;
 
 use crate::logical::Logical;
 use crate::stream::{Marker, Recording, Stream, Task};
+use crate::system::is_forked;
 
 /// Time stamps that a device writes.
 pub(crate) struct Query {

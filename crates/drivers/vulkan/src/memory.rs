@@ -7,7 +7,6 @@ use std::alloc::{Layout, alloc, dealloc};
 
 use anyfn::{Error, Result, bail};
 use anyfn_kernels::Addresses;
-use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 use ash::vk;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
@@ -15,7 +14,7 @@ use gpu_allocator::{AllocationError, MemoryLocation};
 
 use crate::logical::Logical;
 use crate::stream::Marker;
-use crate::system::{self, VkDevice, available};
+use crate::system::{self, VkDevice, available, is_forked};
 
 /// Description of a buffer, to which the `data` of a tensor points.
 #[repr(C)]

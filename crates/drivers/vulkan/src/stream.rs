@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Error, Result};
-use anyfn_kernels::fork::is_forked;
 use ash::prelude::VkResult;
 use ash::vk;
 
 use crate::logical::Logical;
 use crate::memory::Buffer;
+use crate::system::is_forked;
 use crate::work::Timer;
 
 /// Maximum number of command buffers of a stream. Submitting more waits for the oldest.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
-use anyfn_kernels::fork;
+use anyfn_kernels::fork::{self, Forks};
 use anyfn_runtime::device::Pool;
 use ash::vk;
 
@@ -100,17 +100,25 @@ pub(crate) struct Features {
     timeline: bool,
 }
 
+static FORKS: Forks = Forks::new();
+
+/// Returns true if this process was forked after Vulkan was initialised.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKS.is_forked()
+}
+
 /// Returns the devices of the machine. The first call opens the loader and lists them.
 ///
 /// # Errors
 /// Returns the reason why there are none.
 pub(crate) fn system() -> Result<&'static System, String> {
     static SYSTEM: OnceLock<Result<System, String>> = OnceLock::new();
-    if fork::is_forked() {
+    if is_forked() {
         return Err(fork::reason("Vulkan"));
     }
     let found = SYSTEM.get_or_init(|| {
-        fork::watch();
+        FORKS.watch();
         open()
     });
     found.as_ref().map_err(Clone::clone)

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyfn::abi::kDLVulkan;
 use anyfn::{Device, Result};
-use anyfn_kernels::fork::is_forked;
 use anyfn_runtime::device::{Work, is_work_recorded};
 
 use crate::event::{Event, Query};
 use crate::stream::{Marker, Recording, Stream, Task};
+use crate::system::is_forked;
 
 /// Work that was submitted during a recording.
 struct Recorded {

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::abi::{kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Result, bail};
-use anyfn_kernels::fork::is_forked;
 use anyfn_kernels::{Kernel, POINTER};
 
 use super::log::with_source;
 use crate::api::{self, Raw, code_name, info, number, text};
-use crate::system::{ClDevice, System};
+use crate::system::{ClDevice, System, is_forked};
 
 /// A program that was built for a device.
 pub(super) struct Program {

@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Result, bail};
-use anyfn_kernels::fork::is_forked;
 use anyfn_kernels::{Kernel, POINTER};
 use ash::prelude::VkResult;
 use ash::vk;
@@ -14,7 +13,7 @@ use super::reflect::Entry;
 use crate::api::{code_name, is_memory};
 use crate::logical::Logical;
 use crate::stream::UNIFORM;
-use crate::system::VkDevice;
+use crate::system::{VkDevice, is_forked};
 
 /// A kernel that was built for a device, which any number of threads can launch.
 pub(super) struct Program {
