@@ -224,6 +224,21 @@ def test_the_timeline_shows_the_work_of_the_device():
     assert other["ts"] >= spin["ts"] + spin["dur"]
 
 
+@needs_device
+def test_the_timeline_shows_many_launches_and_copies():
+    module = anyfn.vulkan_module(SOURCE, KERNELS)
+    x = anyfn.zeros(64, "int32", "vulkan:0")
+    module.spin(x, 1, 1)
+    with anyfn.profile() as calls:
+        for _ in range(5000):
+            module.spin(x, 1, 1)
+        x.numpy()
+    work = [event for event in json.loads(calls.trace())["traceEvents"] if event.get("cat") == "device"]
+    names = [event["name"] for event in sorted(work, key=lambda event: event["ts"])]
+    assert names == ["spin"] * 5000 + ["copy 256 bytes from the device"]
+    assert len({event["tid"] for event in work}) == 1
+
+
 @pytest.mark.parametrize(("first", "second"), [("opencl", "vulkan"), ("vulkan", "opencl")])
 def test_forks_end_only_the_drivers_in_use(vulkan, opencl, first, second):
     code = (

@@ -12,6 +12,7 @@ use crate::logical::Logical;
 use crate::memory::{self, Buffer, Descriptor};
 use crate::stream::{Stream, Task};
 use crate::system::available;
+use crate::work;
 
 /// Bytes that are copied at once through a buffer that the host can write.
 const PIECE: usize = 16 << 20;
@@ -94,9 +95,11 @@ unsafe fn write(from: *const u8, to: &Descriptor, offset: usize, bytes: usize, s
     let (stream, task) = (logical.stream(stream)?, Task::Copy(bytes, "to"));
     if !to.mapped.is_null() {
         stream.finish(&task.text())?;
+        let start = work::now();
         // SAFETY: the caller guarantees the host memory, and the range of the buffer was checked. Work of the stream that uses the buffer
         // has finished.
         unsafe { core::ptr::copy_nonoverlapping(from, to.mapped.wrapping_add(offset), bytes) };
+        work::copied(&stream, task, start);
         return Ok(());
     }
     let between = Buffer::for_host(logical, bytes.min(PIECE))?;
@@ -106,9 +109,8 @@ unsafe fn write(from: *const u8, to: &Descriptor, offset: usize, bytes: usize, s
         unsafe {
             core::ptr::copy_nonoverlapping(from.wrapping_add(start), visible(logical, &between)?.cast(), length)
         };
-        let copied = queue(&stream, task, (between.handle, 0), (to.buffer, offset + start), length);
-        let copied = copied.and_then(|()| stream.finish(&task.text()));
-        if let Err(error) = copied {
+        queue(&stream, task, (between.handle, 0), (to.buffer, offset + start), length)?;
+        if let Err(error) = stream.finish(&task.text()) {
             // Work may still use it.
             core::mem::forget(between);
             return Err(error);
@@ -126,17 +128,18 @@ unsafe fn read(from: &Descriptor, offset: usize, to: *mut u8, bytes: usize, stre
     let (stream, task) = (logical.stream(stream)?, Task::Copy(bytes, "from"));
     if !from.mapped.is_null() {
         stream.finish(&task.text())?;
+        let start = work::now();
         // SAFETY: the caller guarantees the host memory, and the range of the buffer was checked. Work of the stream that uses the buffer
         // has finished.
         unsafe { core::ptr::copy_nonoverlapping(from.mapped.wrapping_add(offset), to, bytes) };
+        work::copied(&stream, task, start);
         return Ok(());
     }
     let between = Buffer::for_host(logical, bytes.min(PIECE))?;
     for start in (0..bytes).step_by(PIECE) {
         let length = PIECE.min(bytes - start);
-        let copied = queue(&stream, task, (from.buffer, offset + start), (between.handle, 0), length);
-        let copied = copied.and_then(|()| stream.finish(&task.text()));
-        if let Err(error) = copied {
+        queue(&stream, task, (from.buffer, offset + start), (between.handle, 0), length)?;
+        if let Err(error) = stream.finish(&task.text()) {
             core::mem::forget(between);
             return Err(error);
         }

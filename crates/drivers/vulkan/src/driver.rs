@@ -91,10 +91,12 @@ unsafe impl Driver for Vulkan {
 
     fn create_stream(&self, index: i32) -> Result<Handle> {
         let (_, logical) = available(index)?;
-        // While there was one stream, buffers may have changed their user before their work had finished.
-        logical.finish()?;
         let stream = logical.create_stream()?;
-        Ok(Arc::as_ptr(&stream).cast_mut().cast())
+        let handle: Handle = Arc::as_ptr(&stream).cast_mut().cast();
+        // While there was one stream, buffers may have changed their user before their work had finished. Buffers that are freed from now
+        // on have a marker of the new stream, because it is in the list.
+        logical.finish().inspect_err(|_| logical.forget_stream(handle))?;
+        Ok(handle)
     }
 
     unsafe fn destroy_stream(&self, index: i32, stream: Handle) {
@@ -148,12 +150,12 @@ unsafe impl Driver for Vulkan {
     }
 
     unsafe fn elapsed_ns(&self, index: i32, start: Handle, end: Handle) -> Result<u64> {
-        available(index)?;
+        let (device, _) = available(index)?;
         // SAFETY: the caller passes a live event.
         let start = unsafe { event_of(start) }.time()?;
         // SAFETY: the caller passes a live event.
         let end = unsafe { event_of(end) }.time()?;
-        Ok(end.saturating_sub(start))
+        Ok(device.nanoseconds(start, end))
     }
 
     fn synchronize(&self, index: i32) -> Result<()> {

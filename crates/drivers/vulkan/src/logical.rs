@@ -10,7 +10,7 @@ use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationSizes, AllocatorDebugSettings};
 
 use crate::api::code_name;
-use crate::memory::Buffer;
+use crate::event::Stamps;
 use crate::stream::Stream;
 use crate::system::{System, VkDevice};
 
@@ -30,8 +30,8 @@ pub(crate) struct Logical {
     default: OnceLock<Arc<Stream>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     next: AtomicU64,
-    /// A buffer for arguments without elements.
-    empty: OnceLock<Arc<Buffer>>,
+    /// The time stamps that the next work of a profile uses.
+    pub(crate) stamps: Stamps,
 }
 
 impl Logical {
@@ -93,10 +93,16 @@ impl Logical {
                 .with_max_device_memblock_size(PIECES.1)
                 .with_max_host_memblock_size(PIECES.1),
         });
-        let allocator = Mutex::new(allocator.map_err(|error| error.to_string())?);
-        // SAFETY: the device is alive, and no earlier content is passed.
-        let cache = unsafe { api.create_pipeline_cache(&vk::PipelineCacheCreateInfo::default(), None) }
-            .map_err(|code| format!("vkCreatePipelineCache returned {}", code_name(code)))?;
+        let cache = allocator.map_err(|error| error.to_string()).and_then(|allocator| {
+            // SAFETY: the device is alive, and no earlier content is passed.
+            let cache = unsafe { api.create_pipeline_cache(&vk::PipelineCacheCreateInfo::default(), None) };
+            let cache = cache.map_err(|code| format!("vkCreatePipelineCache returned {}", code_name(code)))?;
+            Ok((Mutex::new(allocator), cache))
+        });
+        let (allocator, cache) = cache.inspect_err(|_| {
+            // SAFETY: nothing of the device is left.
+            unsafe { api.destroy_device(None) };
+        })?;
         let logical: &'static Logical = Box::leak(Box::new(Logical {
             api,
             device,
@@ -106,7 +112,7 @@ impl Logical {
             default: OnceLock::new(),
             streams: Mutex::default(),
             next: AtomicU64::new(0),
-            empty: OnceLock::new(),
+            stamps: Stamps::default(),
         }));
         let stream = logical.create_stream().map_err(|error| error.message().to_owned())?;
         drop(logical.default.set(stream));
@@ -167,17 +173,9 @@ impl Logical {
         }
     }
 
-    /// Returns a buffer without content, which arguments without elements are bound to.
-    pub(crate) fn empty(&'static self) -> Result<Arc<Buffer>> {
-        if let Some(buffer) = self.empty.get() {
-            return Ok(buffer.clone());
-        }
-        let buffer = Arc::new(Buffer::new(self, 256)?);
-        Ok(self.empty.get_or_init(|| buffer).clone())
-    }
-
-    /// Waits until all work of all streams has finished.
+    /// Waits until all work of all streams has finished, and returns the first error.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.all_streams().iter().try_for_each(|stream| stream.finish("wait for the work"))
+        let all = self.all_streams();
+        all.iter().fold(Ok(()), |result, stream| result.and(stream.finish("wait for the work")))
     }
 }

@@ -47,6 +47,8 @@ struct Slot {
     /// Pool of descriptors for one set, with its number of buffers.
     sets: Option<(vk::DescriptorPool, u32)>,
     uniform: Option<Buffer>,
+    /// A buffer for tensors without elements, and its size.
+    zeros: Option<(Buffer, usize)>,
     kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -91,7 +93,7 @@ impl Task<'_> {
 pub(crate) struct Recording<'a> {
     pub(crate) api: &'a ash::Device,
     pub(crate) commands: vk::CommandBuffer,
-    logical: &'static Logical,
+    pub(crate) logical: &'static Logical,
     slot: &'a mut Slot,
 }
 
@@ -147,6 +149,22 @@ impl Recording<'_> {
         }
         // SAFETY: the buffer has this many bytes, which the host may write because the work that used them has finished.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(buffer.handle)
+    }
+
+    /// Returns a buffer of `bytes` zeros, which only this work uses.
+    pub(crate) fn zeros(&mut self, bytes: usize) -> VkResult<vk::Buffer> {
+        if self.slot.zeros.as_ref().is_none_or(|(_, size)| *size < bytes) {
+            let made = Buffer::for_host(self.logical, bytes);
+            self.slot.zeros = Some((made.map_err(|_| vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?, bytes));
+        }
+        let Some((buffer, _)) = &self.slot.zeros else { return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY) };
+        let to = buffer.visible();
+        if to.is_null() {
+            return Err(vk::Result::ERROR_MEMORY_MAP_FAILED);
+        }
+        // SAFETY: the buffer has this many bytes, which the host may write because the work that used them has finished.
+        unsafe { to.write_bytes(0, bytes) };
         Ok(buffer.handle)
     }
 }
@@ -205,7 +223,18 @@ impl Stream {
             .and_then(|()| self.enqueue(&mut state, slot.commands, value));
         if let Err(code) = result {
             slot.kept.clear();
-            state.free.push(slot);
+            // A lost device uses no command buffer again.
+            if code != vk::Result::ERROR_DEVICE_LOST {
+                // SAFETY: the work was not submitted, and the pool of the command buffer is locked.
+                let reset = unsafe {
+                    self.logical.api.reset_command_buffer(slot.commands, vk::CommandBufferResetFlags::empty())
+                };
+                match reset {
+                    Ok(()) => state.free.push(slot),
+                    // It stays in the pool, but is not used again.
+                    Err(_) => self.discard(slot),
+                }
+            }
             return Err(self.error(code, &task.text()));
         }
         state.busy.push_back((value, slot));
@@ -216,6 +245,14 @@ impl Stream {
             timer.submitted(marker.clone());
         }
         Ok(marker)
+    }
+
+    /// Frees what a command buffer has, which no work uses.
+    fn discard(&self, slot: Slot) {
+        if let Some((pool, _)) = slot.sets {
+            // SAFETY: no work uses the sets of the pool.
+            unsafe { self.logical.api.destroy_descriptor_pool(pool, None) };
+        }
     }
 
     /// Returns a command buffer that no work uses.
@@ -241,7 +278,7 @@ impl Stream {
             .command_buffer_count(1);
         // SAFETY: the pool is alive, and locked.
         let commands = unsafe { self.logical.api.allocate_command_buffers(&info) }?;
-        Ok(Slot { commands: commands[0], sets: None, uniform: None, kept: Vec::new() })
+        Ok(Slot { commands: commands[0], sets: None, uniform: None, zeros: None, kept: Vec::new() })
     }
 
     /// Makes the command buffers whose work has finished available.
@@ -328,8 +365,13 @@ impl Stream {
 
     /// Makes the next work of the stream wait for a point in the work of another.
     pub(crate) fn wait_before_next(&self, marker: Marker) {
-        if !std::ptr::eq(self, Arc::as_ptr(&marker.stream)) {
-            self.lock().waits.push(marker);
+        if std::ptr::eq(self, Arc::as_ptr(&marker.stream)) {
+            return;
+        }
+        let mut state = self.lock();
+        match state.waits.iter_mut().find(|known| Arc::ptr_eq(&known.stream, &marker.stream)) {
+            Some(known) => known.value = known.value.max(marker.value),
+            None => state.waits.push(marker),
         }
     }
 
@@ -337,6 +379,9 @@ impl Stream {
     fn has_finished(&self, value: u64) -> VkResult<bool> {
         if self.finished.load(Ordering::Acquire) >= value {
             return Ok(true);
+        }
+        if self.logical.device.is_lost() {
+            return Err(vk::Result::ERROR_DEVICE_LOST);
         }
         // SAFETY: the semaphore is alive.
         let now = unsafe { self.logical.api.get_semaphore_counter_value(self.semaphore) }?;
@@ -348,6 +393,10 @@ impl Stream {
     fn wait_for(&self, value: u64) -> VkResult<()> {
         if self.finished.load(Ordering::Acquire) >= value {
             return Ok(());
+        }
+        // The driver may never return from waiting for a lost device.
+        if self.logical.device.is_lost() {
+            return Err(vk::Result::ERROR_DEVICE_LOST);
         }
         let (semaphores, values) = ([self.semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
@@ -364,7 +413,14 @@ impl Stream {
         waits.iter().try_for_each(|marker| marker.wait(what))?;
         self.wait_for(self.last.load(Ordering::Acquire)).map_err(|code| self.error(code, what))?;
         let mut state = self.lock();
-        self.reclaim(&mut state).map_err(|code| self.error(code, what))
+        let (over, left) = std::mem::take(&mut state.waits).into_iter().partition(Marker::is_complete);
+        state.waits = left;
+        let reclaimed = self.reclaim(&mut state);
+        drop(state);
+        // Not under the lock, because this may drop streams.
+        let over: Vec<Marker> = over;
+        drop(over);
+        reclaimed.map_err(|code| self.error(code, what))
     }
 }
 
@@ -376,15 +432,12 @@ impl Drop for Stream {
         }
         let api = &self.logical.api;
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let busy = state.busy.drain(..).map(|(_, slot)| slot);
-        for slot in busy.chain(state.free.drain(..)) {
-            if let Some((pool, _)) = slot.sets {
-                // SAFETY: all work has finished.
-                unsafe { api.destroy_descriptor_pool(pool, None) };
-            }
-        }
+        let pool = state.pool;
+        let busy = std::mem::take(&mut state.busy).into_iter().map(|(_, slot)| slot);
+        let free = std::mem::take(&mut state.free);
+        busy.chain(free).for_each(|slot| self.discard(slot));
         // SAFETY: all work has finished.
-        unsafe { api.destroy_command_pool(state.pool, None) };
+        unsafe { api.destroy_command_pool(pool, None) };
         // SAFETY: nobody has the stream any more, so nobody waits for it.
         unsafe { api.destroy_semaphore(self.semaphore, None) };
     }
@@ -406,8 +459,42 @@ impl Marker {
         self.stream.wait_for(self.value).map_err(|code| self.stream.error(code, what))
     }
 
-    /// Returns the number that identifies the stream in profiles; 0 for the default stream.
+    /// Returns the number that identifies the stream in profiles.
     pub(crate) fn stream_number(&self) -> usize {
-        Arc::as_ptr(&self.stream).addr()
+        stream_number(&self.stream)
+    }
+}
+
+/// Returns the number that identifies a stream in profiles.
+pub(crate) fn stream_number(stream: &Arc<Stream>) -> usize {
+    Arc::as_ptr(stream).addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyfn::Device;
+    use anyfn::abi::kDLVulkan;
+    use anyfn_runtime::device::why_missing;
+
+    use super::{Marker, Task};
+    use crate::system::available;
+
+    #[test]
+    fn each_stream_is_waited_for_once() {
+        if let Some(reason) = why_missing(Device::new(kDLVulkan, 0)) {
+            return anyfn_skip::report(&format!("vulkan: {reason}"));
+        }
+        let logical = available(0).unwrap().1;
+        let (first, second) = (logical.create_stream().unwrap(), logical.create_stream().unwrap());
+        for _ in 0..100 {
+            second.submit(Task::Event, |_| Ok(())).unwrap();
+            first.wait_before_next(Marker::last(&second));
+        }
+        assert_eq!(first.lock().waits.iter().map(|marker| marker.value).collect::<Vec<_>>(), [100]);
+        first.finish("test").unwrap();
+        assert!(first.lock().waits.is_empty() && Marker::last(&second).is_complete());
+        for stream in [&first, &second] {
+            logical.forget_stream(std::sync::Arc::as_ptr(stream).cast_mut().cast());
+        }
     }
 }

@@ -206,6 +206,18 @@ impl VkDevice {
         self.opened.get()?.as_ref().ok().copied()
     }
 
+    /// Returns true if the driver cannot use the device any more.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Returns the nanoseconds from one time stamp to another; 0 if the second is the earlier one. Time stamps may have few bits, and begin
+    /// again at 0.
+    pub(crate) fn nanoseconds(&self, start: u64, end: u64) -> u64 {
+        nanoseconds(self.time_bits, self.limits.period, start, end)
+    }
+
     /// Returns the account of the memory of the device, and the freed buffers that are kept.
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool<Block>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
@@ -229,6 +241,12 @@ impl VkDevice {
         drop(self.lost.set(error));
         Error::new(kind, &lost)
     }
+}
+
+fn nanoseconds(bits: u32, period: f32, start: u64, end: u64) -> u64 {
+    let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
+    let ticks = end.wrapping_sub(start) & mask;
+    if ticks > mask / 2 { 0 } else { (ticks as f64 * f64::from(period)) as u64 }
 }
 
 /// Lists the devices of all drivers: discrete GPUs first, then integrated and virtual ones, then the rest, otherwise in the loader's order.
@@ -311,7 +329,7 @@ fn describe(
         range: u64::from(limits.max_storage_buffer_range),
         buffers: limits.max_per_stage_descriptor_storage_buffers.min(limits.max_descriptor_set_storage_buffers),
         push: limits.max_push_constants_size,
-        alignment: size(limits.min_storage_buffer_offset_alignment).max(1),
+        alignment: size(limits.min_storage_buffer_offset_alignment).max(4),
         period: limits.timestamp_period,
         subgroup: eleven.subgroup_size,
         subgroup_operations: if eleven.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE) {
@@ -393,5 +411,20 @@ fn drivers() -> String {
         "no driver is registered in /usr/share/vulkan/icd.d".to_owned()
     } else {
         found.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nanoseconds;
+
+    #[test]
+    fn clocks_begin_again() {
+        assert_eq!(nanoseconds(64, 1.0, 5, 12), 7);
+        assert_eq!(nanoseconds(64, 2.5, 10, 14), 10);
+        assert_eq!(nanoseconds(36, 2.0, (1 << 36) - 3, 4), 14);
+        assert_eq!(nanoseconds(64, 1.0, u64::MAX, 1), 2);
+        // The second time stamp is the earlier one.
+        assert_eq!((nanoseconds(36, 1.0, 9, 4), nanoseconds(64, 1.0, 9, 4)), (0, 0));
     }
 }

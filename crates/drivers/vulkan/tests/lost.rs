@@ -46,11 +46,28 @@ fn a_lost_device_is_named_and_not_waited_for() {
     let text = std::ffi::CString::new(path.clone()).unwrap();
     // SAFETY: the library is loaded already, and its path is a C string.
     let library = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW) };
-    // SAFETY: the library is open, and the name is a C string.
-    let lose = unsafe { libc::dlsym(library, c"lose".as_ptr()) };
-    assert!(!lose.is_null());
-    // SAFETY: the function has this type in `lost.c`.
-    let lose = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(lose) };
+    let symbol = |name: &std::ffi::CStr| {
+        // SAFETY: the library is open, and the name is a C string.
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        assert!(!found.is_null());
+        found
+    };
+    let (lose, refuse_sets) = (symbol(c"lose"), symbol(c"refuse_sets"));
+    // SAFETY: the functions have this type in `lost.c`.
+    let (lose, refuse_sets) = unsafe {
+        (
+            std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(lose),
+            std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(refuse_sets),
+        )
+    };
+    let (waits, begun_twice) = (symbol(c"waits"), symbol(c"begun_twice"));
+    // SAFETY: the functions have this type in `lost.c`.
+    let (waits, begun_twice) = unsafe {
+        (
+            std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(waits),
+            std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(begun_twice),
+        )
+    };
 
     let x = Tensor::zeros_on(DType::INT32, &[64], DEVICE).unwrap();
     let stream = Stream::create(DEVICE).unwrap();
@@ -71,7 +88,22 @@ fn a_lost_device_is_named_and_not_waited_for() {
     );
     lose(0);
     f.call((&x, 1, 64)).unwrap();
+    synchronize(DEVICE).unwrap();
 
+    // A command buffer whose recording has failed is recorded again from the beginning.
+    refuse_sets(-1);
+    let error = f.call((&x, 1, 64)).unwrap_err();
+    assert_eq!(error.kind(), "MemoryError", "{}", error.message());
+    refuse_sets(0);
+    f.call((&x, 1, 64)).unwrap();
+    synchronize(DEVICE).unwrap();
+    assert_eq!(begun_twice(), 0);
+
+    // The driver is not asked whether this work has finished, which it has.
+    let driver = driver_of(DEVICE).unwrap();
+    let y = Tensor::zeros_on(DType::INT32, &[1 << 16], DEVICE).unwrap();
+    f.call((&y, 1, 64)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
     lose(-4);
     refused(
         f.call((&x, 1, 64)),
@@ -87,7 +119,9 @@ fn a_lost_device_is_named_and_not_waited_for() {
     refused(stream.synchronize(), lost);
     refused(Tensor::empty(DType::INT32, &[64], DEVICE), lost);
     assert!(why_missing(DEVICE).unwrap().starts_with("it was lost") && !devices().contains(&DEVICE));
-    drop((x, stream));
+    drop((x, y, stream));
+    assert!(driver.release_memory(0) > 0);
+    assert_eq!(waits(), 0);
     assert!(driver_of(DEVICE).is_err());
     std::fs::remove_file(path).unwrap();
 }

@@ -180,6 +180,118 @@ fn arrays_have_the_length_of_the_tensor() {
     assert_eq!(host::<u8>(&bytes), [2, 3, 4, 5]);
 }
 
+const SIZES: &str = "
+@group(0) @binding(0) var<storage, read_write> fixed: array<f32, 4096>;
+@group(0) @binding(0) var<storage, read_write> vectors: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read_write> triples: array<vec3<f32>>;
+@group(0) @binding(0) var<storage, read_write> longs: array<i64>;
+struct Header { size: u32, matrix: mat3x3<f32>, values: array<f32> }
+@group(0) @binding(0) var<storage, read_write> header: Header;
+@group(0) @binding(0) var<storage, read_write> ints: array<i32>;
+@group(0) @binding(1) var<storage, read_write> more: array<i32>;
+@group(0) @binding(2) var<storage, read_write> out: array<i32>;
+
+@compute @workgroup_size(1) fn a_fixed() { fixed[2000] = 5.0; }
+@compute @workgroup_size(1) fn of_vectors() { vectors[2000] = vec4<f32>(5.0); }
+@compute @workgroup_size(1) fn of_triples() { triples[2000] = vec3<f32>(5.0); }
+@compute @workgroup_size(1) fn of_longs() { longs[2000] = 5; }
+@compute @workgroup_size(1) fn a_struct() { header.values[2000] = f32(header.size) + header.matrix[2][2]; }
+@compute @workgroup_size(1) fn empty() {
+    out[0] = i32(arrayLength(&ints)); out[1] = ints[0]; ints[0] = 77; ints[5] = 78; out[2] = more[0];
+}
+";
+
+/// Indices are checked against the declared type, so a tensor must have all of it.
+#[test]
+fn tensors_that_are_smaller_than_the_declared_type_are_refused() {
+    if !has_device() {
+        return;
+    }
+    let get = |name: &str| {
+        let kernel = Kernel::parse(name, ["pointer"]).unwrap();
+        module(SIZES, vec![kernel], None).unwrap().get_function(name).unwrap()
+    };
+    for (name, least, dtype) in [
+        ("a_fixed", 4 * 4096, DType::FLOAT32),
+        ("of_vectors", 16, DType::FLOAT32),
+        ("of_triples", 16, DType::FLOAT32),
+        ("of_longs", 8, DType::INT64),
+        // The size, three columns of 16 bytes from byte 16 on, and one value.
+        ("a_struct", 68, DType::FLOAT32),
+    ] {
+        let (f, bytes) = (get(name), i64::from(dtype.0.bits) / 8);
+        let count = least / bytes;
+        f.call((&Tensor::zeros_on(dtype, &[count], DEVICE).unwrap(),)).unwrap();
+        let small = Tensor::zeros_on(dtype, &[count - 1], DEVICE).unwrap();
+        let expected = match name {
+            // One less is an empty tensor, which is bound to zeros.
+            "of_longs" => None,
+            _ => Some(format!(
+                "the tensor has {} bytes, and the code of the kernel declares at least {least}",
+                least - bytes
+            )),
+        };
+        match expected {
+            Some(text) => refused(f.call((&small,)), "ValueError", &text),
+            None => assert!(f.call((&small,)).is_ok()),
+        }
+    }
+    let none = Tensor::zeros_on(DType::FLOAT32, &[0], DEVICE).unwrap();
+    let other = Tensor::zeros_on(DType::INT64, &[3], DEVICE).unwrap();
+    refused(get("of_longs").call((&none,)), "TypeError", "expected a tensor of int64");
+    get("of_longs").call((&other,)).unwrap();
+    get("of_vectors").call((&none,)).unwrap();
+    get("a_struct").call((&none,)).unwrap();
+    refused(get("a_fixed").call((&none,)), "ValueError", "the tensor has 0 bytes");
+    // The address of the data is checked as well.
+    let data = floats(&[0.0; 2]);
+    // SAFETY: the address is that of the descriptor of a live tensor.
+    let address = unsafe { anyfn::OpaquePtr::from_ptr(data.view().as_dl().data) };
+    refused(get("of_vectors").call((address,)), "ValueError", "the tensor has 8 bytes");
+}
+
+#[test]
+fn empty_tensors_are_zeros_of_their_own() {
+    if !has_device() {
+        return;
+    }
+    let kernel = Kernel::parse("empty", ["pointer"; 3]).unwrap();
+    let empty = module(SIZES, vec![kernel], None).unwrap().get_function("empty").unwrap();
+    let (x, y, out) = (ints(0), ints(0), ints(3));
+    for _ in 0..3 {
+        empty.call((&x, &y, &out)).unwrap();
+        assert_eq!(host::<i32>(&out), [1, 0, 0]);
+        synchronize(DEVICE).unwrap();
+    }
+}
+
+#[test]
+fn tensors_beyond_their_buffer_are_refused() {
+    if !has_device() {
+        return;
+    }
+    let x = ints(128);
+    let mut raw = *x.view().as_dl();
+    let mut shape = [129_i64];
+    (raw.shape, raw.strides) = (shape.as_mut_ptr(), core::ptr::null_mut());
+    // SAFETY: the fields are valid except for the length, which the driver checks.
+    let longer = unsafe { anyfn::TensorView::from_dl(&raw) };
+    refused(
+        get("length").call((longer,)),
+        "ValueError",
+        "516 bytes at offset 0 exceed the buffer of 512 bytes",
+    );
+    shape[0] = 1;
+    raw.byte_offset = 512;
+    // SAFETY: as above.
+    let behind = unsafe { anyfn::TensorView::from_dl(&raw) };
+    refused(
+        get("length").call((behind,)),
+        "ValueError",
+        "4 bytes at offset 512 exceed the buffer of 512 bytes",
+    );
+}
+
 #[test]
 fn views_are_passed_where_the_device_can_begin() {
     if !has_device() {
@@ -306,6 +418,10 @@ fn code_that_does_not_fit_is_an_error_without_a_device() {
         "ValueError",
         "numbers are in group 0 at binding 2, after the buffers",
     );
+    let both = "@group(0) @binding(0) var<storage, read_write> x: array<i32>;
+        var<immediate> a: i32; struct B { b: i32 } @group(0) @binding(1) var<uniform> b: B;
+        @compute @workgroup_size(1) fn f() { x[0] = a + b.b; }";
+    refused(make(both, "f", &["pointer", "int32"]), "ValueError", "its code has two blocks of numbers");
     let other = "@group(1) @binding(0) var<storage, read_write> x: array<i32>;\n@compute @workgroup_size(1) fn f() { x[0] = 1; }";
     refused(make(other, "f", &["pointer"]), "ValueError", "its code uses a buffer of group 1");
     let image = "@group(0) @binding(0) var x: texture_storage_2d<r32float, write>;
@@ -337,6 +453,115 @@ fn damaged_code_is_an_error_and_never_reaches_the_driver() {
     }
 }
 
+/// Returns SPIR-V of these instructions, each a number with its operands.
+fn spirv(version: u32, instructions: &[(u32, &[u32])]) -> Vec<u8> {
+    let mut words = vec![0x0723_0203, version, 0, 1000, 0];
+    for (op, operands) in instructions {
+        words.push((operands.len() as u32 + 1) << 16 | op);
+        words.extend(*operands);
+    }
+    words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
+}
+
+/// Returns SPIR-V with a kernel `f`, whose function 100 consists of `body`. Type 1 is `u32`.
+fn kernel_of(version: u32, declarations: &[(u32, &[u32])], body: &[(u32, &[u32])]) -> Vec<u8> {
+    let head: [(u32, &[u32]); 3] = [(17, &[1]), (15, &[5, 100, 0x66]), (21, &[1, 32, 0])];
+    let begin: [(u32, &[u32]); 1] = [(54, &[200, 100, 0, 201])];
+    let end: [(u32, &[u32]); 1] = [(56, &[])];
+    spirv(version, &[&head, declarations, &begin, body, &end].concat())
+}
+
+const V13: u32 = 0x0001_0300;
+
+#[test]
+fn hostile_code_is_refused_at_once() {
+    let start = Instant::now();
+    let make = |code: Vec<u8>, params: &[&str]| {
+        spirv_module(&code, vec![Kernel::parse("f", params.iter().copied()).unwrap()], None).map(|_| Any::NONE)
+    };
+    // A struct of workgroup memory that contains itself.
+    let itself: &[(u32, &[u32])] = &[(30, &[2, 2, 2, 2, 2]), (32, &[3, 4, 2]), (59, &[3, 4, 4])];
+    let load: &[(u32, &[u32])] = &[(61, &[1, 50, 4])];
+    refused(
+        make(kernel_of(V13, itself, load), &["pointer"]),
+        "ValueError",
+        "the size of its workgroup memory is not a constant",
+    );
+    // The same for numbers, and structs of structs without members.
+    let itself: &[(u32, &[u32])] = &[(30, &[2, 2, 2, 2, 2]), (32, &[3, 9, 2]), (59, &[3, 4, 9])];
+    refused(make(kernel_of(V13, itself, load), &["pointer", "int32"]), "ValueError", "too many members");
+    let levels: Vec<Vec<u32>> =
+        (2..10).map(|id| if id == 2 { vec![2] } else { [vec![id], vec![id - 1; 16]].concat() }).collect();
+    let mut nested: Vec<(u32, &[u32])> = levels.iter().map(|level| (30, &**level)).collect();
+    nested.extend([(32, &[20, 9, 9][..]), (59, &[20, 4, 9])]);
+    refused(make(kernel_of(V13, &nested, load), &["pointer", "int32"]), "ValueError", "too many members");
+    // A type of 2^64 bytes and more.
+    let large: &[(u32, &[u32])] = &[
+        (43, &[1, 6, 0xFFFF_FFFF]),
+        (28, &[7, 1, 6]),
+        (28, &[8, 7, 6]),
+        (28, &[9, 8, 6]),
+        (32, &[3, 4, 9]),
+        (59, &[3, 4, 4]),
+    ];
+    refused(
+        make(kernel_of(V13, large, load), &["pointer"]),
+        "ValueError",
+        "workgroup memory is not a constant",
+    );
+    // A number at the end of the addresses.
+    let far: &[(u32, &[u32])] =
+        &[(72, &[2, 0, 35, 0xFFFF_FFFE]), (30, &[2, 1]), (32, &[3, 9, 2]), (59, &[3, 4, 9])];
+    refused(make(kernel_of(V13, far, load), &["pointer", "uint32"]), "ValueError", "the offset 4294967294");
+    // A type that is declared twice.
+    let twice: &[(u32, &[u32])] = &[(30, &[2, 1]), (30, &[2, 1, 1])];
+    refused(make(kernel_of(V13, twice, load), &["pointer"]), "ValueError", "declares the type 2 twice");
+    // The size of work groups, and of workgroup memory, that a specialisation computes.
+    let group: &[(u32, &[u32])] = &[(52, &[1, 6, 128, 6, 6]), (331, &[100, 38, 6, 6, 6])];
+    refused(make(kernel_of(V13, group, &[]), &["pointer"]), "ValueError", "work groups is not a constant");
+    let memory: &[(u32, &[u32])] =
+        &[(52, &[1, 6, 128, 6, 6]), (28, &[7, 1, 6]), (32, &[3, 4, 7]), (59, &[3, 4, 4])];
+    refused(
+        make(kernel_of(V13, memory, load), &["pointer"]),
+        "ValueError",
+        "workgroup memory is not a constant",
+    );
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn buffers_are_found_behind_pointers() {
+    let make = |code: Vec<u8>| {
+        spirv_module(&code, vec![Kernel::parse("f", ["pointer"]).unwrap()], None).map(|_| Any::NONE)
+    };
+    let buffers: &[(u32, &[u32])] = &[
+        (71, &[4, 33, 0]),
+        (71, &[5, 33, 1]),
+        (71, &[6, 6, 4]),
+        (72, &[7, 0, 35, 0]),
+        (29, &[6, 1]),
+        (30, &[7, 6]),
+        (32, &[8, 12, 7]),
+        (59, &[8, 4, 12]),
+        (59, &[8, 5, 12]),
+    ];
+    let second = "its code uses a buffer at binding 1, but its description f(pointer) has 1";
+    let bodies: [(u32, &[u32]); 4] =
+        [(169, &[8, 60, 70, 4, 5]), (245, &[8, 60, 4, 71, 5, 72]), (64, &[5, 4, 73]), (254, &[5])];
+    for body in bodies {
+        refused(make(kernel_of(V13, buffers, &[body])), "ValueError", second);
+    }
+    make(kernel_of(V13, buffers, &[(61, &[1, 60, 4])])).unwrap();
+    // From SPIR-V 1.4 on, the kernel lists what it uses.
+    let head: [(u32, &[u32]); 3] = [(17, &[1]), (15, &[5, 100, 0x66, 4, 5]), (21, &[1, 32, 0])];
+    refused(make(spirv(0x0001_0400, &[&head, buffers].concat())), "ValueError", second);
+    refused(
+        make(spirv(0x0001_0600, &head)),
+        "ValueError",
+        "expected SPIR-V of version 1.5 or earlier but got 1.6",
+    );
+}
+
 #[test]
 fn limits_of_the_device_are_checked() {
     if !has_device() {
@@ -354,6 +579,53 @@ fn limits_of_the_device_are_checked() {
             y[i] = 1; workgroupBarrier(); x[0] = y[63 - i]; }}"
     );
     refused(make(&shared), "ValueError", "it needs 400000 bytes of workgroup memory, and the device has");
+    let Some(Value::Int(most)) = driver_of(DEVICE).unwrap().attribute(0, Attribute::MaxSharedMemoryPerBlock)
+    else {
+        panic!("no workgroup memory")
+    };
+    // With the space between vectors, and of matrices and structs.
+    for (element, bytes) in [("vec3<f32>", 16), ("mat4x4<f32>", 64), ("S", 32)] {
+        let count = most / bytes + 1;
+        let shared = format!(
+            "{head}struct S {{ a: f32, b: vec3<f32>, c: u32 }}
+            var<workgroup> y: array<{element}, {count}>;
+            @compute @workgroup_size(64) fn f(@builtin(local_invocation_index) i: u32) {{
+                let z = y[i]; workgroupBarrier(); y[63 - i] = z; x[0] = 1; }}"
+        );
+        let needed = count * bytes;
+        refused(
+            make(&shared),
+            "ValueError",
+            &format!("it needs {needed} bytes of workgroup memory, and the device has"),
+        );
+    }
+    // The bytes of the numbers.
+    let numbers = |count: usize, class: &str| {
+        let members: String = (0..count).map(|i| format!("m{i}: i32, ")).collect();
+        let source = format!(
+            "{head}struct N {{ {members} }} {class} n: N;
+            @compute @workgroup_size(1) fn f() {{ x[0] = n.m0; }}"
+        );
+        let params = [vec!["pointer"], vec!["int32"; count]].concat();
+        module(&source, vec![Kernel::parse("f", params)?], Some(DEVICE)).map(|_| Any::NONE)
+    };
+    numbers(256, "@group(0) @binding(1) var<uniform>").unwrap();
+    let result = numbers(257, "@group(0) @binding(1) var<uniform>");
+    refused(result, "ValueError", "have 1028 bytes, and 1024 bytes can be passed in a uniform block");
+    numbers(32, "var<immediate>").unwrap();
+    refused(numbers(257, "var<immediate>"), "ValueError", "its numbers have 1028 bytes, and ");
+    // A capability that is not enabled: geometry shaders.
+    let translate = registry::get("anyfn.wgsl_to_spirv").unwrap();
+    let code = translate.call((SOURCE, "length")).unwrap().get::<Bytes>().unwrap();
+    let geometry = [2 << 16 | 17_u32, 2].map(u32::to_le_bytes).concat();
+    let code = [&code[..20], &geometry, &code[20..]].concat();
+    let kernel = Kernel::parse("length", ["pointer"]).unwrap();
+    let result = spirv_module(&code, vec![kernel], Some(DEVICE)).map(|_| Any::NONE);
+    refused(
+        result,
+        "ValueError",
+        "its code needs the capability 2 of SPIR-V, which this version does not enable",
+    );
 }
 
 #[test]
@@ -392,6 +664,17 @@ fn modules_are_saved_and_loaded_without_a_device() {
     for end in (0..bytes.len()).step_by(7) {
         assert!(load.call((Bytes::from(&bytes[..end]),)).is_err(), "{end}");
     }
+    // The code of one of two kernels.
+    let mut part =
+        module(SOURCE, kernels().drain(..2).collect(), None).unwrap().save_to_bytes().unwrap().to_vec();
+    let last = |bytes: &[u8], name: &str| {
+        let text = [&(name.len() as u64).to_le_bytes(), name.as_bytes()].concat();
+        bytes.windows(text.len()).rposition(|window| window == text).unwrap()
+    };
+    part.truncate(last(&part, "index"));
+    let count = last(&part, "add") - 8;
+    part[count..count + 8].copy_from_slice(&1_u64.to_le_bytes());
+    refused(load.call((Bytes::from(&*part),)), "ValueError", "damaged or in another format");
     if !has_device() {
         return;
     }
@@ -623,6 +906,9 @@ fn the_validation_layer_finds_no_mistake() {
         "kernels_are_launched",
         "numbers_are_passed",
         "arrays_have_the_length_of_the_tensor",
+        "tensors_that_are_smaller_than_the_declared_type_are_refused",
+        "empty_tensors_are_zeros_of_their_own",
+        "tensors_beyond_their_buffer_are_refused",
         "views_are_passed_where_the_device_can_begin",
         "launches_follow_the_current_stream",
         "wrong_arguments_are_errors",

@@ -8,13 +8,14 @@ use anyfn::{
     Any, AnyView, Args, Blocking, DType, OpaquePtr, PackedFunc, Result, TensorView, TypedPackedFunc, bail,
 };
 use anyfn_kernels::{Call, POINTER};
+use ash::prelude::VkResult;
 use ash::vk;
 
 use super::program::Program;
 use super::{Coded, Content, KIND};
 use crate::logical::Logical;
 use crate::memory;
-use crate::stream::{Task, UNIFORM};
+use crate::stream::{Recording, Task, UNIFORM};
 use crate::system::{VkDevice, available, device};
 
 /// Creates the function that launches kernel `index` of a module.
@@ -32,9 +33,16 @@ struct Launcher {
 
 /// The arguments of a launch, as the device takes them.
 struct Arguments {
-    buffers: Vec<vk::DescriptorBufferInfo>,
+    buffers: Vec<Bound>,
     /// The block of numbers.
     block: [u8; UNIFORM],
+}
+
+/// What a binding of a kernel is bound to.
+enum Bound {
+    Part(vk::DescriptorBufferInfo),
+    /// This many bytes of zeros, for a tensor without elements.
+    Zeros(u64),
 }
 
 impl Launcher {
@@ -133,13 +141,7 @@ impl Launcher {
     }
 
     /// Returns the part of a buffer that an argument describes. `number` is the number of the buffer among the arguments.
-    fn buffer(
-        &self,
-        logical: &'static Logical,
-        at: usize,
-        number: usize,
-        arg: &AnyView<'_>,
-    ) -> Result<vk::DescriptorBufferInfo> {
+    fn buffer(&self, logical: &'static Logical, at: usize, number: usize, arg: &AnyView<'_>) -> Result<Bound> {
         let (call, device) = (self.call(), logical.device);
         let (data, offset, bytes) = match arg.type_index() {
             kTVMFFITensor | kTVMFFIDLTensorPtr => {
@@ -158,20 +160,42 @@ impl Launcher {
             _ if arg.is_none() => (core::ptr::null_mut(), 0, Some(0)),
             _ => (arg.get::<OpaquePtr>()?.as_ptr(), 0, None),
         };
+        // Kernels check indices against the declared type, so all of it must exist. They count in words.
+        let least = self.coded().entry.least.get(number).copied().unwrap_or(0);
+        let least = least.checked_next_multiple_of(4).unwrap_or(u64::MAX).max(4);
+        let too_small = |length: usize| {
+            anyfn::error!(
+                "ValueError",
+                "argument {at} of kernel `{}`: the tensor has {length} bytes, and the code of the kernel declares at least {least}",
+                call.kernel.name
+            )
+        };
+        let zeros = || if least <= EMPTY { Ok(Bound::Zeros(least)) } else { Err(too_small(0)) };
         if bytes == Some(0) {
-            let empty = logical.empty()?;
-            return Ok(vk::DescriptorBufferInfo { buffer: empty.handle, offset: 0, range: 4 });
+            return zeros();
         }
         let Some(buffer) = memory::at(data).filter(|buffer| buffer.device == device.index) else {
             return Err(call.unknown(at, data));
         };
-        let start = usize::try_from(offset).ok().filter(|start| *start <= buffer.bytes);
-        let length = start.map(|start| bytes.unwrap_or(buffer.bytes).min(buffer.bytes - start));
-        let (Some(start), Some(length)) = (start, length) else { return Err(call.unknown(at, data)) };
+        let length = bytes.unwrap_or(buffer.bytes);
+        let start = usize::try_from(offset).ok();
+        let start = start.filter(|start| start.checked_add(length).is_some_and(|end| end <= buffer.bytes));
+        let Some(start) = start else {
+            bail!(
+                "ValueError",
+                "argument {at} of kernel `{}`: {length} bytes at offset {offset} exceed the buffer of {} bytes on vulkan:{}",
+                call.kernel.name,
+                buffer.bytes,
+                device.index
+            );
+        };
+        if length == 0 {
+            return zeros();
+        }
         if !start.is_multiple_of(device.limits.alignment) {
             return Err(call.misaligned(at, offset, device.index, device.limits.alignment));
         }
-        // Buffers are allocated in units of 16 bytes, and kernels count in words.
+        // Buffers are allocated in units of 16 bytes.
         let range = (length as u64).next_multiple_of(4);
         if range > device.limits.range {
             bail!(
@@ -183,7 +207,10 @@ impl Launcher {
                 device.limits.range
             );
         }
-        Ok(vk::DescriptorBufferInfo { buffer: buffer.buffer, offset: start as u64, range })
+        if range < least {
+            return Err(too_small(length));
+        }
+        Ok(Bound::Part(vk::DescriptorBufferInfo { buffer: buffer.buffer, offset: start as u64, range }))
     }
 
     /// Queues the kernel in the current stream of the device.
@@ -204,11 +231,12 @@ impl Launcher {
                 }]),
                 None => None,
             };
+            let buffers = bindings(recording, &arguments.buffers)?;
             let buffers = vk::WriteDescriptorSet::default()
                 .dst_set(set)
                 .dst_binding(0)
                 .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                .buffer_info(&arguments.buffers);
+                .buffer_info(&buffers);
             let mut writes = vec![buffers];
             if let (Some(binding), Some(uniform)) = (entry.uniform, &uniform) {
                 writes.push(
@@ -241,6 +269,34 @@ impl Launcher {
         })?;
         Ok(())
     }
+}
+
+/// Maximum number of bytes of the declared type of a buffer to which a tensor without elements can be passed.
+const EMPTY: u64 = 4096;
+
+/// Returns the buffers of a launch. Each tensor without elements is bound to zeros of its own.
+fn bindings(recording: &mut Recording<'_>, all: &[Bound]) -> VkResult<Vec<vk::DescriptorBufferInfo>> {
+    let alignment = recording.logical.device.limits.alignment as u64;
+    let mut needed = 0;
+    let mut buffers: Vec<vk::DescriptorBufferInfo> = Vec::with_capacity(all.len());
+    for bound in all {
+        buffers.push(match bound {
+            Bound::Part(part) => *part,
+            Bound::Zeros(range) => {
+                let offset = needed;
+                needed = (offset + range).next_multiple_of(alignment);
+                vk::DescriptorBufferInfo { buffer: vk::Buffer::null(), offset, range: *range }
+            }
+        });
+    }
+    if needed > 0 {
+        let zeros = recording.zeros(needed as usize)?;
+        buffers
+            .iter_mut()
+            .filter(|part| part.buffer == vk::Buffer::null())
+            .for_each(|part| part.buffer = zeros);
+    }
+    Ok(buffers)
 }
 
 /// Data type of the elements of arrays in which smaller integers may be packed.

@@ -209,6 +209,9 @@ fn load_from_bytes(bytes: Bytes) -> Result<Module> {
         }
         all.push((kernel, code.into()));
     }
+    if !kernels.is_empty() {
+        return Err(reader.damaged());
+    }
     reader.finish()?;
     Module::new(Content::new(all)?)
 }

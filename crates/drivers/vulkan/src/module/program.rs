@@ -189,21 +189,21 @@ fn check(device: &VkDevice, kernel: &Kernel, entry: &Entry, buffers: u32) -> Res
     }
     let (bytes, most, by) = match entry.uniform {
         Some(_) => (entry.bytes, UNIFORM as u32, "a uniform block"),
-        None => (entry.bytes, limits.push, "push constants"),
+        None => (entry.bytes, limits.push.min(UNIFORM as u32), "push constants"),
     };
     if bytes > most {
         return Err(fail(format!("its numbers have {bytes} bytes, and {most} bytes can be passed in {by}")));
     }
     for capability in &entry.capabilities {
-        if let Some(missing) = missing(device, *capability) {
-            return Err(fail(format!("its code needs {missing}, which the device does not have")));
+        if let Some(missing) = missing(device, entry, *capability) {
+            return Err(fail(format!("its code needs {missing}")));
         }
     }
     Ok(())
 }
 
-/// Returns the name of a capability of SPIR-V that a device does not have, or that is not enabled.
-fn missing(device: &VkDevice, capability: u32) -> Option<String> {
+/// Returns a description of a capability of SPIR-V that a device does not have, or that is not enabled.
+fn missing(device: &VkDevice, entry: &Entry, capability: u32) -> Option<String> {
     use vk::SubgroupFeatureFlags as Subgroup;
     let (features, core) = (&device.features, &device.features.core);
     let subgroup = |operations| device.limits.subgroup_operations.contains(operations);
@@ -213,7 +213,10 @@ fn missing(device: &VkDevice, capability: u32) -> Option<String> {
         9 => ("float16", features.float16),
         10 => ("float64", core.shader_float64 == vk::TRUE),
         11 => ("int64", core.shader_int64 == vk::TRUE),
-        12 => ("atomic operations on int64", features.buffer_int64_atomics && features.shared_int64_atomics),
+        12 => (
+            "atomic operations on int64",
+            features.buffer_int64_atomics && (features.shared_int64_atomics || entry.shared == 0),
+        ),
         22 => ("int16", core.shader_int16 == vk::TRUE),
         39 => ("int8", features.int8),
         61 => ("subgroups", subgroup(Subgroup::BASIC)),
@@ -234,7 +237,7 @@ fn missing(device: &VkDevice, capability: u32) -> Option<String> {
         4450 => ("push constants of 8 bits", features.push8),
         5345 => ("the memory model of Vulkan", features.memory_model),
         5346 => ("the memory model of Vulkan across the device", features.device_scope),
-        other => return Some(format!("the capability {other} of SPIR-V")),
+        other => return Some(format!("the capability {other} of SPIR-V, which this version does not enable")),
     };
-    (!is_there).then(|| name.to_owned())
+    (!is_there).then(|| format!("{name}, which the device does not have"))
 }

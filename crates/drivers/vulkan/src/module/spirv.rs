@@ -3,6 +3,8 @@
 use anyfn::{Result, bail};
 
 const MAGIC: u32 = 0x0723_0203;
+/// The newest version that devices with Vulkan 1.2 accept.
+const NEWEST: u32 = 0x0001_0500;
 /// Words before the first instruction.
 const HEADER: usize = 5;
 
@@ -31,6 +33,9 @@ pub(super) fn instructions(code: &[u32]) -> Result<Vec<Instruction<'_>>> {
     if code.len() < HEADER || code[0] != MAGIC {
         let first = code.first().copied().unwrap_or(0);
         bail!("ValueError", "expected SPIR-V, which begins with {MAGIC:#010x}, but got {first:#010x}");
+    }
+    if code[1] > NEWEST {
+        bail!("ValueError", "expected SPIR-V of version 1.5 or earlier but got {}", version(code));
     }
     let (mut all, mut at) = (Vec::new(), HEADER);
     while at < code.len() {
