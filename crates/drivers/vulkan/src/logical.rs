@@ -175,7 +175,10 @@ impl Logical {
 
     /// Waits until all work of all streams has finished, and returns the first error.
     pub(crate) fn finish(&self) -> Result<()> {
-        let all = self.all_streams();
-        all.iter().fold(Ok(()), |result, stream| result.and(stream.finish("wait for the work")))
+        let mut result = Ok(());
+        for stream in self.all_streams() {
+            result = result.and(stream.finish("wait for the work"));
+        }
+        result
     }
 }

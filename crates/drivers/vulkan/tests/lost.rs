@@ -6,7 +6,7 @@ use std::process::Command;
 use anyfn::abi::kDLVulkan;
 use anyfn::{DType, Device, Error, Result, Tensor};
 use anyfn_loader as _;
-use anyfn_runtime::device::{Stream, devices, driver_of, synchronize, why_missing};
+use anyfn_runtime::device::{Event, Stream, devices, driver_of, synchronize, why_missing};
 use anyfn_vulkan::{Kernel, module};
 use anyfn_wgsl as _;
 
@@ -52,22 +52,16 @@ fn a_lost_device_is_named_and_not_waited_for() {
         assert!(!found.is_null());
         found
     };
-    let (lose, refuse_sets) = (symbol(c"lose"), symbol(c"refuse_sets"));
-    // SAFETY: the functions have this type in `lost.c`.
-    let (lose, refuse_sets) = unsafe {
-        (
-            std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(lose),
-            std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(refuse_sets),
-        )
+    let set = |name| {
+        // SAFETY: the functions that are called have this type in `lost.c`.
+        unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32)>(symbol(name)) }
     };
-    let (waits, begun_twice) = (symbol(c"waits"), symbol(c"begun_twice"));
-    // SAFETY: the functions have this type in `lost.c`.
-    let (waits, begun_twice) = unsafe {
-        (
-            std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(waits),
-            std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(begun_twice),
-        )
+    let count = |name| {
+        // SAFETY: the functions that are called have this type in `lost.c`.
+        unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(symbol(name)) }
     };
+    let (lose, refuse_sets) = (set(c"lose"), set(c"refuse_sets"));
+    let (waits, begun_twice) = (count(c"waits"), count(c"begun_twice"));
 
     let x = Tensor::zeros_on(DType::INT32, &[64], DEVICE).unwrap();
     let stream = Stream::create(DEVICE).unwrap();
@@ -99,10 +93,12 @@ fn a_lost_device_is_named_and_not_waited_for() {
     synchronize(DEVICE).unwrap();
     assert_eq!(begun_twice(), 0);
 
-    // The driver is not asked whether this work has finished, which it has.
+    // Work in two streams, about which the driver is not asked, although it has finished.
     let driver = driver_of(DEVICE).unwrap();
     let y = Tensor::zeros_on(DType::INT32, &[1 << 16], DEVICE).unwrap();
     f.call((&y, 1, 64)).unwrap();
+    let event = Event::create(DEVICE).unwrap();
+    event.record(Some(&stream)).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     lose(-4);
     refused(
@@ -119,7 +115,7 @@ fn a_lost_device_is_named_and_not_waited_for() {
     refused(stream.synchronize(), lost);
     refused(Tensor::empty(DType::INT32, &[64], DEVICE), lost);
     assert!(why_missing(DEVICE).unwrap().starts_with("it was lost") && !devices().contains(&DEVICE));
-    drop((x, y, stream));
+    drop((x, y, event, stream));
     assert!(driver.release_memory(0) > 0);
     assert_eq!(waits(), 0);
     assert!(driver_of(DEVICE).is_err());

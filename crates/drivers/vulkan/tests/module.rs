@@ -281,8 +281,8 @@ fn tensors_beyond_their_buffer_are_refused() {
         "ValueError",
         "516 bytes at offset 0 exceed the buffer of 512 bytes",
     );
-    shape[0] = 1;
-    raw.byte_offset = 512;
+    let mut one = [1_i64];
+    (raw.shape, raw.byte_offset) = (one.as_mut_ptr(), 512);
     // SAFETY: as above.
     let behind = unsafe { anyfn::TensorView::from_dl(&raw) };
     refused(
