@@ -7,6 +7,9 @@ const { createNative } = require('./native.js');
 /** Compiles a WebAssembly module: a URL, a `Response` or the promise of one, the bytes, or a compiled module. */
 async function compile(given) {
   const source = await given;
+  if (source === undefined || source === null) {
+    throw new TypeError('expected a URL, a Response, the bytes or the compiled module of anyfn.wasm');
+  }
   if (source instanceof WebAssembly.Module) return source;
   if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return WebAssembly.compile(source);
   const isResponse = typeof Response !== 'undefined' && source instanceof Response;
@@ -17,19 +20,18 @@ async function compile(given) {
   return isWasm ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
 }
 
-/** Returns the package with a runtime of its own, in a compiled module. `imports` are further imports of the module. */
-function connect(module, { imports = {} } = {}) {
-  return createPackage(createNative((own) => new WebAssembly.Instance(module, { ...imports, ...own })));
-}
-
-/** Loads the runtime and returns the package. */
-async function instantiate(source, options) {
-  return connect(await compile(source), options);
+/** Loads the runtime and returns the package, with a runtime of its own. `imports` are further imports of the module. */
+async function instantiate(source, { imports = {} } = {}) {
+  const native = createNative();
+  const instance = await WebAssembly.instantiate(await compile(source), { ...imports, ...native.imports });
+  return createPackage(native.start(instance));
 }
 
 /** Loads the runtime of bytes or of a compiled module, and returns the package. Not for large modules on the main thread of a page. */
-function instantiateSync(source, options) {
-  return connect(source instanceof WebAssembly.Module ? source : new WebAssembly.Module(source), options);
+function instantiateSync(source, { imports = {} } = {}) {
+  const native = createNative();
+  const module = source instanceof WebAssembly.Module ? source : new WebAssembly.Module(source);
+  return createPackage(native.start(new WebAssembly.Instance(module, { ...imports, ...native.imports })));
 }
 
 module.exports = { instantiate, instantiateSync };

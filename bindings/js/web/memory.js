@@ -60,7 +60,8 @@ class Memory {
 
   /** Allocates memory, or throws. */
   reserve(size) {
-    const address = this.alloc(size) >>> 0;
+    // Arguments of the module are numbers of 32 bits.
+    const address = size < 2 ** 32 ? this.alloc(size) >>> 0 : 0;
     if (address === 0) throw new RangeError(`cannot allocate ${size} bytes in the memory of the WebAssembly module`);
     this.check();
     return address;
@@ -80,9 +81,13 @@ class Memory {
     const size = bytes.length;
     const mark = this.top;
     const onStack = mark + size <= this.end;
+    const { buffer, byteOffset } = bytes;
+    const isOwn = buffer === this.memory.buffer;
     const address = onStack ? this.push(size) : this.reserve(size);
     try {
-      this.u8.set(bytes, address);
+      // Views of this memory are detached if it has grown.
+      if (isOwn) this.u8.copyWithin(address, byteOffset, byteOffset + size);
+      else this.u8.set(bytes, address);
       return use(address, size);
     } finally {
       if (onStack) this.top = mark;

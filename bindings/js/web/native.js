@@ -23,6 +23,8 @@ const DEPTH_MAX = 256;
 const LONG = 1024;
 const CAUSES_MAX = 32;
 const LIMIT = 2 ** 53;
+/** Start of the names of the functions of the module that the package uses. */
+const OWN = 'anyfn.web.';
 
 /** Code and bits of the data types of typed arrays, by the name of the class. */
 const DTYPES = {
@@ -59,8 +61,10 @@ const isDetached = (buffer) => {
   }
 };
 
-/** Makes the functions. `connect(imports)` instantiates the module with its imports. */
-function createNative(connect) {
+/**
+ * Makes the functions. Returns the imports with which the module must be instantiated, and `start(instance)`, which returns the functions.
+ */
+function createNative() {
   const slots = new Slots((handle) => {
     if (!death) exports.anyfn_web_release(handle);
   });
@@ -69,6 +73,8 @@ function createNative(connect) {
   const freeValues = [];
   /** Typed arrays that calls in progress have lent, and the copies of their memory. */
   const lent = [];
+  /** Position in `lent` of the first array whose content native code has. JavaScript has the content of those before it. */
+  let shared = 0;
   let depth = 0;
   /** The function of the package's interface that was called last; stacks of native errors begin above it. */
   let above;
@@ -76,7 +82,7 @@ function createNative(connect) {
   let death;
   let hooks;
 
-  const instance = connect({
+  const imports = {
     anyfn: {
       host_call: callJavaScript,
       host_drop: (id) => {
@@ -85,9 +91,9 @@ function createNative(connect) {
       },
       host_is_lent: (tensor) => (lent.some((one) => one.tensor === tensor >>> 0) ? 1 : 0),
     },
-  });
+  };
 
-  /** Reports that the module has ended: by a panic, or by a stack overflow. */
+  /** Reports that the module has ended: by a panic, a trap of compiled code, or a stack overflow. */
   function die(error) {
     death ??= error;
     throw dead();
@@ -100,31 +106,39 @@ function createNative(connect) {
     });
   }
 
+  let instance;
   let memory;
+  let callNative;
   /** The exports of the module. They make the views of its memory again if it has grown. */
   const exports = {};
-  for (const [name, value] of Object.entries(instance.exports)) {
-    if (!name.startsWith('anyfn_web_')) continue;
-    exports[name] = (...args) => {
-      if (death) throw dead();
-      let result;
-      try {
-        result = value(...args);
-      } catch (error) {
-        die(error);
-      }
-      memory?.check();
-      return result;
-    };
+
+  /** Connects the instance of the module, and returns the functions. */
+  function start(given) {
+    instance = given;
+    for (const [name, value] of Object.entries(instance.exports)) {
+      if (!name.startsWith('anyfn_web_')) continue;
+      exports[name] = (...args) => {
+        if (death) throw dead();
+        let result;
+        try {
+          result = value(...args);
+        } catch (error) {
+          die(error);
+        }
+        memory?.check();
+        return result;
+      };
+    }
+    callNative = instance.exports.anyfn_web_call;
+    const version = instance.exports.anyfn_web_init?.();
+    if (version !== VERSION) {
+      throw new Error(
+        `the WebAssembly module has version ${version} of the interface, and the package version ${VERSION}; use the anyfn.wasm of the same release`,
+      );
+    }
+    memory = new Memory(instance.exports.memory, { alloc: exports.anyfn_web_alloc, free: exports.anyfn_web_free });
+    return native;
   }
-  const callNative = instance.exports.anyfn_web_call;
-  const version = instance.exports.anyfn_web_init?.();
-  if (version !== VERSION) {
-    throw new Error(
-      `the WebAssembly module has version ${version} of the interface, and the package version ${VERSION}; use the anyfn.wasm of the same release`,
-    );
-  }
-  memory = new Memory(instance.exports.memory, { alloc: exports.anyfn_web_alloc, free: exports.anyfn_web_free });
 
   function keep(value) {
     const id = freeValues.length ? freeValues.pop() : values.length;
@@ -344,7 +358,8 @@ function createNative(connect) {
     let start = array.byteOffset;
     let end = start + array.byteLength;
     const joined = new Set();
-    for (const { region } of lent.slice(mark)) {
+    for (let index = mark; index < lent.length; index += 1) {
+      const { region } = lent[index];
       if (region?.buffer !== buffer || region.start >= end || start >= region.end) continue;
       if (region.start <= start && end <= region.end) return region;
       joined.add(region);
@@ -357,7 +372,8 @@ function createNative(connect) {
     const skip = start % 16;
     const block = memory.reserve(end - start + skip);
     const region = { buffer, start, end, address: block + skip, block, size: end - start + skip };
-    for (const one of lent.slice(mark)) {
+    for (let index = joined.size ? mark : lent.length; index < lent.length; index += 1) {
+      const one = lent[index];
       if (!joined.has(one.region)) continue;
       one.region = region;
       memory.u32[one.tensor >>> 2] = region.address + one.array.byteOffset - start;
@@ -465,7 +481,10 @@ function createNative(connect) {
         const tensor = memory.u32[word];
         const one = lent.findLast((each) => each.tensor === tensor);
         if (one === undefined) throw new TypeError('a borrowed tensor cannot be converted');
-        return one.array;
+        if (one.region || !isDetached(one.array.buffer)) return one.array;
+        // The memory of the module has grown since the array, which is a view of it, was passed.
+        const length = Number(memory.i64[(tensor + DL_TENSOR) >>> 3]);
+        return new globalThis[kindOf.call(one.array)](memory.memory.buffer, memory.u32[tensor >>> 2], length);
       }
       case BYTES_PTR: {
         const content = memory.u32[word] >>> 2;
@@ -575,7 +594,10 @@ function createNative(connect) {
 
   // Calls
 
-  /** Calls a function with arguments that `fill(address)` stores. Stores the result at `out`, or throws. */
+  /**
+   * Calls a function with arguments that `fill(address)` stores. Stores the result at `out`, or throws. If a function can be released
+   * while its arguments are converted, `fill` looks it up after that, and returns it.
+   */
   function callFrame(handle, count, out, fill) {
     if (death) throw dead();
     const mark = memory.top;
@@ -583,17 +605,18 @@ function createNative(connect) {
     const isLong = count > LONG;
     const args = isLong ? memory.reserve(ANY * count) : memory.push(ANY * count);
     for (let index = 0; index < count; index += 1) memory.i32[(args + ANY * index) >>> 2] = NONE;
-    const [lentBefore, outer] = [lent.length, frameLent];
+    const [lentBefore, outer, outerShared] = [lent.length, frameLent, shared];
     frameLent = lentBefore;
     depth += 1;
     let isFilled = false;
     try {
-      fill(args);
+      const callee = fill(args) ?? handle;
       isFilled = true;
       if (lent.length > lentBefore) copyIn(lentBefore);
+      shared = lentBefore;
       let code;
       try {
-        code = callNative(handle, args, count, out);
+        code = callNative(callee, args, count, out);
       } catch (error) {
         die(error);
       }
@@ -615,6 +638,7 @@ function createNative(connect) {
         if (isLong) memory.free(args, ANY * count);
       }
       frameLent = outer;
+      shared = outerShared;
       depth -= 1;
       memory.top = mark;
     }
@@ -632,21 +656,18 @@ function createNative(connect) {
     }
   }
 
-  function invoke(handle, args, big) {
+  function callSlot(slot, args, big) {
+    const handle = handleOfFunction(slot);
     if (depth >= DEPTH_MAX) throw new RangeError(`calls and collections are nested more than ${DEPTH_MAX} deep`);
     return callWith(
       handle,
       args.length,
       (at) => {
         for (let index = 0; index < args.length; index += 1) lower(args[index], at + ANY * index, 'lend');
+        return handleOfFunction(slot);
       },
       (out) => takeValue(out, big),
     );
-  }
-
-  function callSlot(slot, args, big) {
-    const handle = handleOfFunction(slot);
-    return invoke(handle, args, big);
   }
 
   function handleOfFunction(slot) {
@@ -661,26 +682,38 @@ function createNative(connect) {
   function callJavaScript(id, args, count, result) {
     [args, result] = [args >>> 0, result >>> 0];
     const mark = memory.top;
+    const from = shared;
+    const copies = [];
+    /** Gives native code what the function has written to borrowed arrays. */
+    const handBack = () => {
+      if (shared > from) copyIn(from);
+      shared = from;
+      for (const [view, copy] of copies.splice(0)) writeBack(view, copy);
+    };
     try {
       memory.check();
       const { value, big, isFunction } = values[id];
       if (!isFunction) throw new TypeError('a JavaScript value that is not a function was called');
-      const hasLent = lent.length > 0;
-      if (hasLent) copyOut(0);
-      const copies = [];
+      if (lent.length > from) copyOut(from);
+      shared = lent.length;
       const list = [];
       for (let at = args; at < args + ANY * count; at += ANY) list.push(liftArgument(at, big, copies));
       const returned = value(...list);
       memory.check();
       if (returned instanceof Promise) throw new TypeError(NO_PROMISES);
-      if (hasLent) copyIn(0);
-      for (const [view, copy] of copies) writeBack(view, copy);
+      handBack();
       if (big && typeof returned === 'number') setFloat(result, returned);
       else lower(returned, result, 'copy');
       return 0;
     } catch (thrown) {
       // Frames of a module that has ended are left at once.
       if (death) throw thrown;
+      try {
+        handBack();
+      } catch (error) {
+        // What the function has thrown says more.
+        if (death) throw error;
+      }
       try {
         memory.check();
         setPlain(result, NONE);
@@ -691,6 +724,7 @@ function createNative(connect) {
       }
       return -1;
     } finally {
+      shared = from;
       memory.top = mark;
     }
   }
@@ -717,8 +751,8 @@ function createNative(connect) {
   function globalHandle(name) {
     let handle = handles.get(name);
     if (handle === undefined) {
-      handle = find(`anyfn.web.${name}`);
-      if (handle === 0) throw new Error(`the WebAssembly module has no function anyfn.web.${name}`);
+      handle = find(OWN + name);
+      if (handle === 0) throw new Error(`the WebAssembly module has no function ${OWN}${name}`);
       handles.set(name, handle);
     }
     return handle;
@@ -771,11 +805,14 @@ function createNative(connect) {
   let lastNumber = 0;
 
   function callAsync(slot, args, big) {
-    const handle = handleOfFunction(slot);
+    handleOfFunction(slot);
     const block = memory.reserve(ANY * args.length);
+    let handle;
     for (let index = 0; index < args.length; index += 1) memory.i32[(block + ANY * index) >>> 2] = NONE;
     try {
       args.forEach((arg, index) => lower(arg, block + ANY * index, NO_ARRAYS));
+      // The conversion of an argument may have released the function.
+      handle = handleOfFunction(slot);
     } catch (error) {
       exports.anyfn_web_drop(block, args.length);
       memory.free(block, ANY * args.length);
@@ -812,6 +849,8 @@ function createNative(connect) {
   const native = {
     init: (given) => {
       hooks = given;
+      // The package works after users have removed or replaced functions with these names.
+      for (const name of askDeep('list_globals')) if (name.startsWith(OWN)) globalHandle(name.slice(OWN.length));
     },
     apply: (slot, args, big) => callSlot(slot, args, big),
     callAsync,
@@ -834,6 +873,8 @@ function createNative(connect) {
     release: (slot) => slots.release(slot),
     sweep: (limit) => slots.sweep(limit),
     live: () => slots.live,
+    /** Number of JavaScript values that native objects refer to. */
+    kept: () => values.length - freeValues.length,
     isAlive: (slot) => slots.has(slot),
     address: (slot) => BigInt(slots.handle(slot)),
     typeIndex: (key) => ask('type_index', String(key)),
@@ -899,8 +940,14 @@ function createNative(connect) {
     /** Loads compiled functions: the bytes of a WebAssembly module, or a compiled one. */
     loadModule: (source) => {
       if (typeof source === 'string' || source instanceof URL) return undefined;
-      const code = source instanceof WebAssembly.Module ? source : new WebAssembly.Module(source);
-      const { names, positions, metadata, setModule } = link(code, instance.exports, memory);
+      const isModule = source instanceof WebAssembly.Module;
+      if (!isModule && !ArrayBuffer.isView(source) && !/ArrayBuffer\]$/.test(Object.prototype.toString.call(source))) {
+        throw new TypeError(
+          'expected the bytes of a .wasm file or a WebAssembly.Module, which `await WebAssembly.compileStreaming(response)` makes of a response',
+        );
+      }
+      const code = isModule ? source : new WebAssembly.Module(source);
+      const { names, positions, metadata, setModule } = link(code, instance.exports, memory, die);
       const made = ask('module', names, positions, metadata);
       setModule(slots.handle(made[hooks.tag]));
       return made;
@@ -923,7 +970,7 @@ function createNative(connect) {
     return callSlot(slot, args, true);
   };
   native.above = () => above;
-  return native;
+  return { imports, start };
 }
 
 module.exports = { createNative, VERSION };
