@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -111,20 +112,70 @@ def check(result):
     assert result["errors"] == ERRORS
 
 
+def run_in_node(body, file, folder):
+    """Runs JavaScript that uses `load()` and the content of a file, `code`. Returns what it assigns to `result`."""
+    program = f"""
+const {{ instantiate }} = require({json.dumps(str(ROOT / "bindings/js/web/node.js"))});
+const code = require('node:fs').readFileSync({json.dumps(str(file))});
+const load = () => instantiate({json.dumps(str(WASM))}, {{ imports: {{ host: {{ report: () => {{}} }} }} }});
+(async () => {{ {body} console.log(JSON.stringify(result)); }})();
+"""
+    (folder / "run.cjs").write_text(program)
+    done = subprocess.run(["node", folder / "run.cjs"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @needs_node
 def test_the_results_in_node_are_those_of_this_process(tmp_path, exported):
     a, b = arguments()
-    program = f"""
-const {{ instantiate }} = require({json.dumps(str(ROOT / "bindings/js/web/node.js"))});
-const code = require('node:fs').readFileSync({json.dumps(str(exported))});
-const [a, b] = {json.dumps([a.ravel().tolist(), b.ravel().tolist()])};
-const load = () => instantiate({json.dumps(str(WASM))}, {{ imports: {{ host: {{ report: () => {{}} }} }} }});
-(async () => {{ {PROGRAM} console.log(JSON.stringify(result)); }})();
+    head = f"const [a, b] = {json.dumps([a.ravel().tolist(), b.ravel().tolist()])};"
+    check(run_in_node(head + PROGRAM, exported, tmp_path))
+
+
+def math_functions():
+    """Returns the mathematical functions of the compiler, and those of two arguments."""
+    source = (ROOT / "compiler/ir/src/ops/mod.rs").read_text(encoding="utf-8")
+    lists = [re.search(rf"pub const {name}: &\[&str\] = &\[(.*?)\];", source, re.S) for name in ("MATH", "MATH_OF_TWO")]
+    return [re.findall(r'"(\w+)"', found.group(1)) for found in lists]
+
+
+@needs_node
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_mathematical_functions_give_the_same(tmp_path, dtype):
+    names, of_two = math_functions()
+    assert len(names) > 30 and len(of_two) == 5
+    signed = [0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 3.0, 7.0, 10.0, np.inf]
+    values = np.array([*signed, *(-x for x in signed), np.nan], dtype)
+    first, second = (np.ascontiguousarray(grid.ravel()) for grid in np.meshgrid(values, values))
+    x, y = (te.placeholder(first.shape, name=name, dtype=dtype) for name in "xy")
+
+    def compute(name):
+        f = tir.abs if name == "fabs" else getattr(tir, name)
+        return te.compute(first.shape, lambda i: f(x[i], y[i]) if name in of_two else f(x[i]), name=f"{name}_of")
+
+    parts = [x, y, *map(compute, names)]
+    anyfn.build(parts, name="all_of", target="wasm").export(tmp_path / "all.wasm")
+    outs = [anyfn.zeros(first.shape, dtype) for _ in names]
+    anyfn.build(parts, name="all_of")(first, second, *outs)
+    body = f"""
+const anyfn = await load();
+const arrays = {json.dumps([first.tobytes().hex(), second.tobytes().hex()])}.map((hex) => {{
+  const bytes = Uint8Array.from(Buffer.from(hex, 'hex'));
+  return anyfn.tensor(new {"Float32Array" if dtype == "float32" else "Float64Array"}(bytes.buffer));
+}});
+const outs = Array.from({{ length: {len(names)} }}, () => anyfn.empty([{first.size}], '{dtype}'));
+anyfn.loadModule(code).getFunction('all_of')(...arrays, ...outs);
+const bytes = ({{ data }}) => Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+const result = outs.map((out) => bytes(out).toString('hex'));
 """
-    (tmp_path / "run.cjs").write_text(program)
-    done = subprocess.run(["node", tmp_path / "run.cjs"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout))
+    results = run_in_node(body, tmp_path / "all.wasm", tmp_path)
+    for name, out, text in zip(names, outs, results):
+        wanted, got = out.numpy(), np.frombuffer(bytes.fromhex(text), dtype)
+        rtol = 1e-14 if dtype == "float64" else 2e-6
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-16 if dtype == "float64" else 1e-7, err_msg=name)
+        zeros = wanted == 0
+        np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(wanted[zeros]), err_msg=f"zeros of {name}")
 
 
 needs_browser = pytest.mark.skipif(

@@ -25,12 +25,18 @@ const OPTIONS: &[&str] =
 
 /// Further arguments for WebAssembly: vectors of 16 bytes, and instructions that copy and clear memory, as all browsers since 2023 have
 /// them. There are no headers of a C library.
-const WASM_OPTIONS: &[&str] =
-    &["-ffreestanding", "-fbuiltin", "-msimd128", "-mbulk-memory", "-fvisibility=hidden"];
+const WASM_OPTIONS: &[&str] = &["-ffreestanding", "-msimd128", "-mbulk-memory", "-fvisibility=hidden"];
 
 /// Arguments of the linker for a WebAssembly module whose position is chosen when it is loaded. What it does not define is imported.
-const WASM_LINK_OPTIONS: &[&str] =
-    &["-shared", "--experimental-pic", "--no-entry", "--unresolved-symbols=import-dynamic", "--strip-all"];
+/// The loader calls the constructors.
+const WASM_LINK_OPTIONS: &[&str] = &[
+    "-shared",
+    "--experimental-pic",
+    "--no-entry",
+    "--unresolved-symbols=import-dynamic",
+    "--export-if-defined=__wasm_call_ctors",
+    "--strip-all",
+];
 
 /// Names of the linker for WebAssembly, in order of preference.
 const WASM_LINKERS: [&str; 3] = ["wasm-ld-19", "wasm-ld-16", "wasm-ld"];

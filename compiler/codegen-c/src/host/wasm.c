@@ -11,10 +11,26 @@
   double name(double, double);  \
   float name##f(float, float);
 ANYFN_MATH1(exp) ANYFN_MATH1(exp2) ANYFN_MATH1(expm1) ANYFN_MATH1(log) ANYFN_MATH1(log2) ANYFN_MATH1(log10) ANYFN_MATH1(log1p)
-ANYFN_MATH1(sqrt) ANYFN_MATH1(sin) ANYFN_MATH1(cos) ANYFN_MATH1(tan) ANYFN_MATH1(asin) ANYFN_MATH1(acos) ANYFN_MATH1(atan)
+ANYFN_MATH1(sin) ANYFN_MATH1(cos) ANYFN_MATH1(tan) ANYFN_MATH1(asin) ANYFN_MATH1(acos) ANYFN_MATH1(atan)
 ANYFN_MATH1(sinh) ANYFN_MATH1(cosh) ANYFN_MATH1(tanh) ANYFN_MATH1(asinh) ANYFN_MATH1(acosh) ANYFN_MATH1(atanh)
-ANYFN_MATH1(floor) ANYFN_MATH1(ceil) ANYFN_MATH1(trunc) ANYFN_MATH1(round) ANYFN_MATH1(nearbyint) ANYFN_MATH1(erf) ANYFN_MATH1(fabs)
-ANYFN_MATH2(pow) ANYFN_MATH2(atan2) ANYFN_MATH2(fmod) ANYFN_MATH2(hypot) ANYFN_MATH2(copysign)
+ANYFN_MATH1(round) ANYFN_MATH1(erf)
+ANYFN_MATH2(pow) ANYFN_MATH2(atan2) ANYFN_MATH2(fmod) ANYFN_MATH2(hypot)
+
+/* These are instructions. Without a C library, Clang knows only their names with a prefix. */
+#define sqrt __builtin_sqrt
+#define sqrtf __builtin_sqrtf
+#define floor __builtin_floor
+#define floorf __builtin_floorf
+#define ceil __builtin_ceil
+#define ceilf __builtin_ceilf
+#define trunc __builtin_trunc
+#define truncf __builtin_truncf
+#define nearbyint __builtin_nearbyint
+#define nearbyintf __builtin_nearbyintf
+#define fabs __builtin_fabs
+#define fabsf __builtin_fabsf
+#define copysign __builtin_copysign
+#define copysignf __builtin_copysignf
 
 /* Memory comes from the runtime, whose loader always sets the functions for it. */
 static inline void* malloc(size_t size) { return (void)size, (void*)0; }
