@@ -14,15 +14,15 @@ export interface InstantiateOptions {
 }
 
 /**
- * Loads the runtime, and returns the package with a runtime of its own. `source` is a URL, a response, the bytes or a compiled module; in
- * Node.js also the path of a file, by default that of the package (`anyfn/anyfn.wasm`).
+ * Loads the runtime, and returns the package with a runtime of its own. `source` is a URL, a response, the bytes or a compiled module. In
+ * Node.js it may also be the path of a file, and is by default that of the package (`anyfn/anyfn.wasm`); elsewhere it is required.
  */
 export function instantiate(
   source?: string | URL | object | Promise<object> | ArrayBuffer | ArrayBufferView | CompiledModule,
   options?: InstantiateOptions,
 ): Promise<Package>;
 
-/** Loads the runtime from bytes or a compiled module, in Node.js also from a file, and returns the package. */
+/** Loads the runtime from bytes or a compiled module, and returns the package. A string or a URL, which name a file, only in Node.js. */
 export function instantiateSync(
   source?: string | URL | ArrayBuffer | ArrayBufferView | CompiledModule,
   options?: InstantiateOptions,

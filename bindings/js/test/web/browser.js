@@ -51,7 +51,8 @@ async function runPage(files, { timeout = 60000 } = {}) {
   const server = await serve(files, received);
   const dir = folder();
   const url = `http://127.0.0.1:${server.address().port}/page.html`;
-  const options = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--remote-debugging-port=0', `--user-data-dir=${dir}`];
+  const options = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--remote-debugging-port=0'];
+  options.push('--js-flags=--expose-gc', `--user-data-dir=${dir}`);
   const browser = spawn(findBrowser(), [...options, url], { stdio: ['ignore', 'ignore', 'pipe'], detached: true });
   let told = '';
   browser.stderr.setEncoding('utf8').on('data', (part) => (told = (told + part).slice(-2000)));

@@ -47,6 +47,17 @@ test('workers', { skip: noBrowser }, async () => {
   assert.deepEqual(await resultOf('worker.mjs', { '/in-worker.mjs': path.join(PAGES, 'in-worker.mjs') }), ['oneone', '🦀🦀']);
 });
 
+test('a worker that is terminated in a call, and a page that is loaded again in one', { skip: noBrowser }, async () => {
+  const result = await resultOf('ends.mjs', { '/in-ends.mjs': path.join(PAGES, 'in-ends.mjs') });
+  assert.deepEqual(result, { afterReload: 'page', afterTerminate: 'page', ended: [true, true, true], next: 'worker' });
+});
+
+test('memory does not grow in a page and in a worker', { skip: noBrowser }, async () => {
+  const result = await resultOf('flat.mjs', { '/flat-rounds.mjs': path.join(PAGES, 'flat-rounds.mjs') });
+  // Without releases, it would take 160 MB.
+  for (const bytes of result) assert.ok(bytes < 40e6, `${bytes} bytes`);
+});
+
 test('docs/browser.md', { skip: skip('docs/browser.md', noPackage) }, async () => {
   const source = samples('docs/browser.md', 'js');
   const program = Buffer.from(source.replace("from 'anyfn'", "from './anyfn.mjs'"));
@@ -68,7 +79,9 @@ test('a bundler takes the package by its condition `browser`', { skip: skip('bun
   const options = ['main.mjs', '--bundle', '--format=esm', '--platform=browser', '--outfile=main.js'];
   const { status, stderr } = spawnSync(ESBUILD, options, { cwd: dir, encoding: 'utf8' });
   assert.equal(status, 0, stderr);
-  assert.equal(await resultOf('example.mjs', { '/main.mjs': path.join(dir, 'main.js') }), '2');
+  // Beside the bundle lies only what docs/browser.md says.
+  const files = { '/main.mjs': path.join(dir, 'main.js'), '/anyfn.mjs': undefined, '/web.mjs': undefined };
+  assert.equal(await resultOf('example.mjs', files), '2');
 });
 
 test('examples/browser', { skip: skip('examples/browser', noPackage) }, async () => {
