@@ -123,6 +123,7 @@ fn invoke_on(env: Env, stack: *mut Stack, function: &JavaFunction, args: &[TVMFF
         // SAFETY: the frame outlives the call.
         let buffer = unsafe { env.new_direct_byte_buffer(frame.as_mut_ptr().cast(), size as i64) };
         if buffer.is_null() {
+            release(&frame[1..]);
             let exception = env.take_exception();
             return Err(exception.map_or_else(
                 || Error::new("MemoryError", "the Java VM has no memory for a buffer"),
@@ -194,15 +195,20 @@ fn fill(
         match encoded {
             Ok(place) => places[index] = place,
             Err(error) => {
-                for place in &places[..index] {
-                    // SAFETY: these places were filled above; this drops the references that they own.
-                    drop(unsafe { place::decode(place) });
-                }
+                release(&places[..index]);
                 return Err(error);
             }
         }
     }
     Ok(())
+}
+
+/// Drops the references of places that [`fill`] has filled, and that Java does not receive.
+fn release(places: &[TVMFFIAny]) {
+    for place in places {
+        // SAFETY: the places were filled, and nothing else takes their references.
+        drop(unsafe { place::decode(place) });
+    }
 }
 
 fn copy_borrowed(arg: &TVMFFIAny, copies: &mut Copies) -> Result<Option<Tensor>, Error> {

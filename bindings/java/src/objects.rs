@@ -224,6 +224,13 @@ native! {
     }
 }
 
+native! {
+    /// `isStatic(index, position)`: returns true if a method is called without an object.
+    fn Java_org_anyfn_Native_isStatic(env, class, index: i32, position: i32) -> u8 {
+        Ok(u8::from(method(index, position)?.is_static()))
+    }
+}
+
 /// Returns an object, and a field of its type or of a type from which it derives.
 fn field_of(handle: i64, index: i32, position: i32) -> Res<(ObjectRef, Field)> {
     let (object, field) = (object(handle)?, field(index, position)?);

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn::abi::TVMFFIAny;
 
@@ -18,15 +19,29 @@ pub(crate) struct Stack {
     reserved: i64,
 }
 
+/// Number of class loaders that have used this library, one after the other. The buffers of a class loader that is gone are freed.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
 thread_local! {
-    static CURRENT: Cell<*mut Stack> = const { Cell::new(ptr::null_mut()) };
+    static CURRENT: Cell<(*mut Stack, u32)> = const { Cell::new((ptr::null_mut(), 0)) };
+}
+
+/// Begins the use of this library by another class loader: threads forget the buffers of the one before.
+pub(crate) fn forget_all() {
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Returns the number of the class loader that uses this library.
+#[inline]
+fn generation() -> u32 {
+    GENERATION.load(Ordering::Acquire)
 }
 
 /// Runs a function while `stack` is the buffer of this thread.
 #[inline]
 pub(crate) fn with<T>(stack: *mut Stack, run: impl FnOnce() -> T) -> T {
     CURRENT.with(|current| {
-        let before = current.replace(stack);
+        let before = current.replace((stack, generation()));
         let result = run();
         current.set(before);
         result
@@ -35,12 +50,13 @@ pub(crate) fn with<T>(stack: *mut Stack, run: impl FnOnce() -> T) -> T {
 
 /// Returns the buffer of this thread, or NULL.
 pub(crate) fn current() -> *mut Stack {
-    CURRENT.try_with(Cell::get).unwrap_or(ptr::null_mut())
+    let (stack, of) = CURRENT.try_with(Cell::get).unwrap_or((ptr::null_mut(), 0));
+    if of == generation() { stack } else { ptr::null_mut() }
 }
 
-/// Makes `stack` the buffer of this thread until it ends.
+/// Makes `stack` the buffer of this thread until it ends, or the class loader is gone.
 pub(crate) fn keep(stack: *mut Stack) {
-    let _ = CURRENT.try_with(|current| current.set(stack));
+    let _ = CURRENT.try_with(|current| current.set((stack, generation())));
 }
 
 /// Returns the buffer at an address that Java passes.

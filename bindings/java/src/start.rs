@@ -7,7 +7,7 @@ use anyfn::Error;
 
 use crate::entry::{Failure, bytes, native};
 use crate::sys::{Env, MethodId, Obj, VERSION, Vm};
-use crate::{callback, cancel, entry, thread};
+use crate::{callback, cancel, entry, stack, thread};
 
 /// Called by the VM when it loads the library.
 ///
@@ -40,6 +40,7 @@ native! {
         if raise.is_null() {
             return Err(Failure::Pending);
         }
+        stack::forget_all();
         entry::set_raise(raise);
         callback::set_methods(
             method(env, callback_class, c"invoke", c"(II)I")?,

@@ -18,7 +18,7 @@ final class Native {
 
   static native byte[] attach(byte[] path, Class<?> callback);
 
-  static native long address(ByteBuffer buffer);
+  static native long address(java.nio.Buffer buffer);
 
   static native int call(long function, long frame, int room, int count, boolean isPlain, long stack);
 
@@ -83,6 +83,8 @@ final class Native {
   static native byte[] methodName(int index, int position);
 
   static native long methodFunction(int index, int position);
+
+  static native boolean isStatic(int index, int position);
 
   static native void getField(long object, int typeIndex, int position, long frame, int room);
 
