@@ -1,5 +1,8 @@
 package org.anyfn;
 
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import java.nio.Buffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -19,6 +22,8 @@ import java.util.Arrays;
 public final class Tensor extends ObjectRef {
   /** A direct buffer, kept alive by a native tensor. Its class keeps the class loader of this package alive, too. */
   private record Kept(Buffer buffer) {}
+
+  private static final MethodHandle IS_ALIVE = isAlive();
 
   private long[] shape;
 
@@ -65,10 +70,18 @@ public final class Tensor extends ObjectRef {
       if (extent < 0) {
         throw new IllegalArgumentException("negative extent in the shape " + Arrays.toString(shape));
       }
-      size = Math.multiplyExact(size, extent);
+      size = extent == 0 || size == 0 ? 0 : multiply(size, extent, shape);
     }
     if (size != length) {
       throw new IllegalArgumentException("the shape " + Arrays.toString(shape) + " has " + size + " elements, got " + length);
+    }
+  }
+
+  private static long multiply(long one, long other, long[] shape) {
+    try {
+      return Math.multiplyExact(one, other);
+    } catch (ArithmeticException error) {
+      throw new IllegalArgumentException("the shape " + Arrays.toString(shape) + " is too large", error);
     }
   }
 
@@ -76,7 +89,7 @@ public final class Tensor extends ObjectRef {
    * Makes a tensor with a copy of an array.
    *
    * @param elements the elements, in row-major order
-   * @param shape the extents; by default the length of the array
+   * @param shape the extents; by default the length of the array. {@code Tensor.of(array).reshape()} has no dimensions
    * @return a tensor of type {@code float32}
    */
   public static Tensor of(float[] elements, long... shape) {
@@ -155,6 +168,9 @@ public final class Tensor extends ObjectRef {
   /**
    * Makes a tensor over the memory of a direct buffer, from its position to its limit, without a copy. The tensor keeps the buffer alive.
    *
+   * <p>The memory of a buffer that an {@code Arena} has made is freed when the arena is closed, although the tensor exists. The arena
+   * must therefore outlive the tensor, and all that native code has made of it.
+   *
    * @param buffer a direct buffer in the byte order of the machine; the elements of a {@link ByteBuffer} are {@code uint8}
    * @param shape the extents; by default the number of remaining elements
    * @return the tensor
@@ -184,28 +200,65 @@ public final class Tensor extends ObjectRef {
     if (width > 1 && orderOf(buffer) != ByteOrder.nativeOrder()) {
       throw new IllegalArgumentException("expected a buffer in the byte order of the machine; see `ByteBuffer.order`");
     }
+    if (!isAlive(buffer)) {
+      throw new IllegalArgumentException("the arena of the buffer was closed");
+    }
     long bytes = (long) buffer.remaining() * width;
     long bits = (long) dtype.bits() * dtype.lanes();
+    if (bits == 0) {
+      throw new IllegalArgumentException("a tensor cannot have elements of type " + dtype);
+    }
     long[] extents = shape.length == 0 ? new long[] {bytes * 8 / bits} : shape.clone();
     long size = 1;
     for (long extent : extents) {
       if (extent < 0) {
         throw new IllegalArgumentException("negative extent in the shape " + Arrays.toString(extents));
       }
-      size = Math.multiplyExact(size, extent);
+      size = extent == 0 || size == 0 ? 0 : multiply(size, extent, extents);
     }
-    if (Math.multiplyExact(size, bits) > bytes * 8) {
+    if (multiply(size, bits, extents) > bytes * 8) {
       throw new IllegalArgumentException(
           "a tensor of shape " + Arrays.toString(extents) + " and type " + dtype + " does not fit in the " + bytes + " bytes of the buffer");
     }
     Buffer kept = buffer.duplicate();
     long offset = (long) buffer.position() * width;
+    int unit = dtype.bits() / 8;
+    if (unit > 1 && Integer.bitCount(unit) == 1 && bytes > 0 && (Native.address(kept) + offset) % unit != 0) {
+      throw new IllegalArgumentException("the memory of the buffer is not aligned to the " + unit + " bytes of " + dtype + "; see `ByteBuffer.alignedSlice`");
+    }
     return Native.tensorOver(new Kept(kept), kept, offset, dtype.bitsOfAll(), extents, buffer.isReadOnly());
   }
 
   /** Makes the native tensor of a buffer that is an argument, and returns a reference of it. */
   static long over(Buffer buffer) {
     return over(buffer, dtypeOf(buffer));
+  }
+
+  /** Returns false if the buffer is one of an arena that was closed. */
+  private static boolean isAlive(Buffer buffer) {
+    if (IS_ALIVE == null) {
+      return true;
+    }
+    try {
+      return (boolean) IS_ALIVE.invokeExact(buffer);
+    } catch (Throwable failure) {
+      throw Errors.<RuntimeException>sneaky(failure);
+    }
+  }
+
+  /** Returns {@code buffer -> MemorySegment.ofBuffer(buffer).scope().isAlive()}, or null if this version of Java has no arenas. */
+  private static MethodHandle isAlive() {
+    try {
+      Class<?> segment = Class.forName("java.lang.foreign.MemorySegment");
+      Class<?> scope = Class.forName("java.lang.foreign.MemorySegment$Scope");
+      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+      MethodHandle ofBuffer = lookup.findStatic(segment, "ofBuffer", MethodType.methodType(segment, Buffer.class));
+      MethodHandle scopeOf = lookup.findVirtual(segment, "scope", MethodType.methodType(scope));
+      MethodHandle isAlive = lookup.findVirtual(scope, "isAlive", MethodType.methodType(boolean.class));
+      return MethodHandles.filterReturnValue(MethodHandles.filterReturnValue(ofBuffer, scopeOf), isAlive);
+    } catch (ReflectiveOperationException error) {
+      return null;
+    }
   }
 
   private static int widthOf(Buffer buffer) {
@@ -449,6 +502,18 @@ public final class Tensor extends ObjectRef {
   }
 
   /**
+   * Copies the elements to an array. {@link #toBytes} copies the content of a tensor of any type.
+   *
+   * @return the elements of a tensor of type {@code int8} or {@code uint8}, in row-major order
+   */
+  public byte[] toByteArray() {
+    ByteBuffer buffer = bufferOf(DType.INT8, DType.UINT8);
+    byte[] array = new byte[buffer.remaining()];
+    buffer.get(array);
+    return array;
+  }
+
+  /**
    * Copies the content of a tensor of any type and layout.
    *
    * @return the bytes of the elements, in row-major order
@@ -498,9 +563,29 @@ public final class Tensor extends ObjectRef {
   }
 
   /**
+   * Copies an array into a tensor of type {@code int16} or {@code uint16} and the same size.
+   *
+   * @param elements the elements, in row-major order
+   */
+  public void set(short[] elements) {
+    checkSize(extents(), elements.length);
+    bufferOf(DType.INT16, DType.of("uint16")).asShortBuffer().put(elements);
+  }
+
+  /**
+   * Copies an array into a tensor of type {@code int8} or {@code uint8} and the same size.
+   *
+   * @param elements the elements, in row-major order
+   */
+  public void set(byte[] elements) {
+    checkSize(extents(), elements.length);
+    bufferOf(DType.INT8, DType.UINT8).put(elements);
+  }
+
+  /**
    * Returns the same elements in another shape.
    *
-   * @param shape the extents; one of them may be -1
+   * @param shape the extents; one of them may be -1. Without extents, a tensor of one element becomes one without dimensions
    * @return a tensor that shares the memory if possible
    */
   public Tensor reshape(long... shape) {

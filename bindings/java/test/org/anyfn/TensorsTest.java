@@ -31,7 +31,16 @@ final class TensorsTest {
     equal(Tensor.of(new double[] {0.5}).toDoubleArray()[0], 0.5);
     equal(Tensor.of(new int[] {7}).toIntArray()[0], 7);
     equal(Tensor.of(new short[] {7}).toShortArray()[0], (short) 7);
-    equal(Tensor.of(new byte[] {7}).dtype(), DType.INT8);
+    Tensor small = Tensor.of(new byte[] {7});
+    equal(small.dtype(), DType.INT8);
+    small.set(new byte[] {8});
+    equal(small.toByteArray()[0], (byte) 8);
+    Tensor shorts = Tensor.of(new short[2]);
+    shorts.set(new short[] {1, -2});
+    equal(shorts.toShortArray()[1], (short) -2);
+    Tensor scalar = Tensor.of(new float[] {5}).reshape();
+    equal(scalar.shape().length, 0);
+    equal(scalar.toFloatArray()[0], 5f);
     fails(IllegalArgumentException.class, () -> Tensor.of(new float[3], 2, 2));
     fails(AnyfnException.TypeError.class, tensor::toDoubleArray);
     equal(Tensor.of(new float[0]).toFloatArray().length, 0);
@@ -75,7 +84,13 @@ final class TensorsTest {
       fails(IllegalArgumentException.class, () -> fill.invoke(swapped));
     }
     fails(IllegalArgumentException.class, () -> Tensor.wrap(memory, 4));
-    fails(ArithmeticException.class, () -> Tensor.wrap(memory, Long.MAX_VALUE, 3));
+    fails(IllegalArgumentException.class, () -> Tensor.wrap(memory, Long.MAX_VALUE, 3));
+    fails(IllegalArgumentException.class, () -> Tensor.of(new float[3], Long.MAX_VALUE, 3));
+    fails(IllegalArgumentException.class, () -> Tensor.wrap(memory, DType.of("void")));
+    ByteBuffer shifted = ByteBuffer.allocateDirect(16).position(1).slice();
+    String aligned = fails(IllegalArgumentException.class, () -> Tensor.wrap(shifted, DType.FLOAT32, 2)).getMessage();
+    check(aligned.contains("not aligned"), aligned);
+    equal(Tensor.wrap(shifted).size(), 15L);
     Tensor readOnly = Tensor.wrap(memory.asReadOnlyBuffer());
     check(readOnly.isReadOnly(), "it is read-only");
     fails(java.nio.ReadOnlyBufferException.class, () -> readOnly.set(new float[3]));
@@ -108,5 +123,27 @@ final class TensorsTest {
   static void borrowedTensorsAreCopied() {
     Tensor tensor = (Tensor) Samples.get("pass_on_read_only").invoke(Tensor.of(new float[] {1, 2}), (PackedFunc) args -> args[0]);
     equal(Arrays.toString(tensor.toFloatArray()), "[1.0, 2.0]");
+  }
+
+  /** {@code Arena} exists since JDK 22. */
+  @Test
+  static void buffersOfArenas() throws Exception {
+    Class<?> type;
+    try {
+      type = Class.forName("java.lang.foreign.Arena");
+    } catch (ClassNotFoundException error) {
+      throw new Runner.Skip("JDK " + Runtime.version().feature() + " has no arenas");
+    }
+    AutoCloseable arena = (AutoCloseable) type.getMethod("ofConfined").invoke(null);
+    Object segment = type.getMethod("allocate", long.class, long.class).invoke(arena, 64L, 8L);
+    ByteBuffer buffer = (ByteBuffer) Class.forName("java.lang.foreign.MemorySegment").getMethod("asByteBuffer").invoke(segment);
+    FloatBuffer floats = buffer.order(ByteOrder.nativeOrder()).asFloatBuffer().put(0, 7);
+    equal(Tensor.wrap(floats).toFloatArray()[0], 7f);
+    arena.close();
+    for (java.nio.Buffer one : new java.nio.Buffer[] {buffer, floats}) {
+      String message = fails(IllegalArgumentException.class, () -> Tensor.wrap(one)).getMessage();
+      check(message.contains("arena"), message);
+      fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(one));
+    }
   }
 }
