@@ -51,6 +51,10 @@ final class NativeLibrary {
     for (Path folder : candidates()) {
       Path ours = folder.resolve(digest.substring(0, 32));
       try {
+        if (folder.equals(shared())) {
+          // Otherwise another user could own the folder and replace ours.
+          makePrivate(folder);
+        }
         makePrivate(ours);
         place(ours.resolve(RUNTIME), runtime);
         place(ours.resolve(THIN), thin);
@@ -147,8 +151,13 @@ final class NativeLibrary {
       folders.add(Path.of(cache, "anyfn", "java"));
     }
     folders.add(Path.of(System.getProperty("user.home"), ".cache", "anyfn", "java"));
-    folders.add(Path.of(System.getProperty("java.io.tmpdir"), "anyfn-java-" + System.getProperty("user.name")));
+    folders.add(shared());
     return folders;
+  }
+
+  /** Returns the folder in one that all users share. */
+  private static Path shared() {
+    return Path.of(System.getProperty("java.io.tmpdir"), "anyfn-java-" + System.getProperty("user.name")).toAbsolutePath();
   }
 
   /** Makes a folder that only this user may read, or checks that it is one. */

@@ -128,11 +128,17 @@ public final class Session implements AutoCloseable {
     return session;
   }
 
-  /** Ends the session. */
+  /** Ends the session. Does nothing if it was closed. */
   @Override
   public void close() {
-    session.call("close");
-    session.close();
+    if (session.isClosed()) {
+      return;
+    }
+    try {
+      session.call("close");
+    } finally {
+      session.close();
+    }
   }
 
   /** A server on a thread of this process, which starts a process for each client. */
@@ -172,11 +178,17 @@ public final class Session implements AutoCloseable {
       return Math.toIntExact((Long) server.field("port"));
     }
 
-    /** Ends the server and its sessions. */
+    /** Ends the server and its sessions. Does nothing if it was closed. */
     @Override
     public void close() {
-      server.call("stop");
-      server.close();
+      if (server.isClosed()) {
+        return;
+      }
+      try {
+        server.call("stop");
+      } finally {
+        server.close();
+      }
     }
   }
 

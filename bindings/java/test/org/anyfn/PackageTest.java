@@ -94,6 +94,21 @@ final class PackageTest {
   }
 
   @Test
+  static void folderOfAnotherUser() throws Exception {
+    Path folder = Samples.folder();
+    // As if another user had made the folder, to replace ours in it.
+    Path shared = Files.createDirectory(folder.resolve("anyfn-java-" + System.getProperty("user.name")));
+    Files.setPosixFilePermissions(shared, java.nio.file.attribute.PosixFilePermissions.fromString("rwxrwxrwx"));
+    ProcessBuilder program = program("-Djava.io.tmpdir=" + folder, "-Duser.home=/proc/no-home");
+    program.environment().remove("XDG_CACHE_HOME");
+    AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program));
+    check(error.getMessage().contains("expected the permissions rwx------"), error.getMessage());
+    Files.delete(shared);
+    equal(Runner.output(program), "called 0\n");
+    LibrariesTest.delete(folder);
+  }
+
+  @Test
   static void missingLibraries() throws Exception {
     Path folder = Samples.folder();
     AssertionError error = Runner.fails(AssertionError.class, () -> Runner.output(program("-Dorg.anyfn.library.path=" + folder)));

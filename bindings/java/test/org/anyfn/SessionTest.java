@@ -67,6 +67,20 @@ final class SessionTest {
   }
 
   @Test
+  static void closing() throws Exception {
+    Session session = Session.spawn(worker());
+    session.close();
+    session.close();
+    check(session.object().isClosed(), "it is closed");
+    Session failing = Session.spawn(worker());
+    failing.object().close();
+    failing.close();
+    Session.Server server = Session.Server.start(worker("client"), Map.of("grant", Map.of("functions", List.of("java.worker.*"))));
+    server.close();
+    server.close();
+  }
+
+  @Test
   static void spawned() throws Exception {
     try (Session session = Session.spawn(worker())) {
       use(session);
