@@ -66,7 +66,8 @@ public class AnyfnException extends RuntimeException {
    * Registers the class of the errors of a kind: native errors of this kind become exceptions that {@code make} returns.
    *
    * @param kind the kind
-   * @param make a function from message and cause to an exception, whose {@link #kind} must be {@code kind}
+   * @param make a function from message and cause to an exception, whose {@link #kind} must be {@code kind}. If it returns null, the
+   *     exception is a plain {@code AnyfnException}
    */
   public static void register(String kind, BiFunction<String, Throwable, ? extends AnyfnException> make) {
     CLASSES.put(kind, make);
@@ -75,7 +76,8 @@ public class AnyfnException extends RuntimeException {
   /** Makes the exception of a kind. */
   static AnyfnException make(String kind, String message, Throwable cause) {
     BiFunction<String, Throwable, ? extends AnyfnException> make = CLASSES.get(kind);
-    return make != null ? make.apply(message, cause) : new AnyfnException(kind, message, cause);
+    AnyfnException made = make != null ? make.apply(message, cause) : null;
+    return made != null ? made : new AnyfnException(kind, message, cause);
   }
 
   /** A value of the right type is not acceptable. */

@@ -36,30 +36,32 @@ final class AsyncCall extends CompletableFuture<Object> {
   }
 
   static AsyncCall start(Executor executor, Function function, Object[] args) {
-    Object[] converted = new Object[args.length];
-    for (int index = 0; index < args.length; index++) {
-      converted[index] = Function.convert(args[index]);
+    // The arguments and the function stay alive although they may be closed or changed meanwhile.
+    ArrayRef converted = ArrayRef.of(args);
+    try {
+      AsyncCall call = new AsyncCall();
+      Function kept = new Function(function.retained());
+      executor.execute(() -> call.run(kept, converted));
+      return call;
+    } catch (Throwable failure) {
+      converted.close();
+      throw failure;
     }
-    AsyncCall call = new AsyncCall();
-    // The function stays alive although it may be closed meanwhile.
-    long address = function.retained();
-    Function kept = new Function(address);
-    executor.execute(() -> call.run(kept, converted));
-    return call;
   }
 
-  private void run(Function function, Object[] args) {
-    if (isDone()) {
-      return;
-    }
-    long before = Native.setFlag(Native.address(flag));
-    try {
-      complete(function.invoke(args));
+  private void run(Function function, ArrayRef args) {
+    try (function; args) {
+      if (isDone()) {
+        return;
+      }
+      long before = Native.setFlag(Native.address(flag));
+      try {
+        complete(function.invoke(args.toArray()));
+      } finally {
+        Native.setFlag(before);
+      }
     } catch (Throwable exception) {
       completeExceptionally(exception);
-    } finally {
-      Native.setFlag(before);
-      function.close();
     }
   }
 

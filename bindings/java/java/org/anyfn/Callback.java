@@ -32,14 +32,19 @@ final class Callback {
   }
 
   private int run(ByteBuffer buffer, int position, int count) throws Throwable {
+    int taken = 0;
     try {
       Object[] args = new Object[count];
-      for (int index = 0; index < count; index++) {
-        args[index] = Frame.take(buffer, position + (index + 1) * Frame.PLACE);
+      while (taken < count) {
+        int at = taken++;
+        args[at] = Frame.take(buffer, position + (at + 1) * Frame.PLACE);
       }
       Frame.putResult(buffer, position, function.invoke(args));
       return 0;
     } catch (Throwable exception) {
+      while (taken < count) {
+        Frame.drop(buffer, position + ++taken * Frame.PLACE);
+      }
       return fail(buffer, position, exception);
     }
   }

@@ -20,7 +20,7 @@ public final class DictRef extends Mapping {
    * @return the mapping
    */
   public static DictRef copyOf(Map<?, ?> entries) {
-    return (DictRef) Frame.call(Globals.DICT, flat(entries));
+    return (DictRef) Frame.call(Globals.DICT, Frame.flat(entries));
   }
 
   @Override
@@ -35,6 +35,26 @@ public final class DictRef extends Mapping {
     Object before = get(key);
     removeKey(key);
     return before;
+  }
+
+  @Override
+  Map.Entry<Object, Object> entry(Object key, Object value) {
+    return new Entry(key, value);
+  }
+
+  /** An entry of an iteration, through which the value can be changed. */
+  private final class Entry extends SimpleEntry<Object, Object> {
+    private static final long serialVersionUID = 1;
+
+    Entry(Object key, Object value) {
+      super(key, value);
+    }
+
+    @Override
+    public Object setValue(Object value) {
+      put(getKey(), value);
+      return super.setValue(Value.normal(value));
+    }
   }
 
   @Override

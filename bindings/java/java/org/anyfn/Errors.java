@@ -1,9 +1,11 @@
 package org.anyfn;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.TimeoutException;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -21,7 +23,7 @@ final class Errors {
     try {
       exception = Native.errorException(error);
       if (exception == null) {
-        return make(error);
+        exception = make(error);
       }
     } catch (Throwable failure) {
       Native.release(error);
@@ -31,12 +33,15 @@ final class Errors {
     return exception;
   }
 
+  /** Makes an exception, which has a reference of its own. */
   private static Throwable make(long error) {
     String kind = Value.text(Native.errorText(error, 0));
     String message = Value.text(Native.errorText(error, 1));
     String backtrace = Value.text(Native.errorText(error, 2));
     long cause = Native.errorCause(error);
     AnyfnException exception = AnyfnException.make(kind, message, cause == 0 ? null : take(cause));
+    // The reference passes to the object, also if the stack or the memory ends here.
+    Native.retain(error);
     exception.error = new ObjectRef(error, Value.ERROR);
     List<StackTraceElement> frames = new ArrayList<>();
     for (String line : backtrace.split("\n", LINES_MAX + 1)) {
@@ -108,6 +113,9 @@ final class Errors {
     if (exception instanceof AnyfnException known) {
       return known.kind();
     }
+    if (exception instanceof CancellationException) {
+      return "CancelledError";
+    }
     if (exception instanceof ClassCastException) {
       return "TypeError";
     }
@@ -123,13 +131,16 @@ final class Errors {
     if (exception instanceof VirtualMachineError) {
       return "MemoryError";
     }
-    if (exception instanceof CancellationException) {
-      return "CancelledError";
-    }
-    if (exception.getClass() == IllegalArgumentException.class) {
+    if (exception instanceof IllegalArgumentException) {
       return "ValueError";
     }
-    if (exception.getClass() == IllegalStateException.class || exception.getClass() == RuntimeException.class) {
+    if (exception instanceof TimeoutException) {
+      return "TimeoutError";
+    }
+    if (exception instanceof IOException) {
+      return "OSError";
+    }
+    if (exception instanceof IllegalStateException || exception.getClass() == RuntimeException.class) {
       return "RuntimeError";
     }
     return exception.getClass().getName();
@@ -139,7 +150,8 @@ final class Errors {
     try {
       String message = exception.getMessage();
       return message != null ? message : exception.getClass().getName();
-    } catch (RuntimeException failure) {
+    } catch (Throwable failure) {
+      // The method may be one of the program.
       return exception.getClass().getName();
     }
   }

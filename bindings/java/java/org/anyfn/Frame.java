@@ -16,6 +16,8 @@ final class Frame {
   static final int PLACE = 16;
   /** Room that a frame has for strings at least, if it is in the buffer of the thread. */
   private static final int ROOM_MIN = 256;
+  /** Number of arguments or elements that a frame has at most. */
+  private static final int COUNT_MAX = (Integer.MAX_VALUE - ROOM_MIN) / PLACE - 1;
   /** Nesting of collections that is converted. */
   private static final int DEPTH_MAX = 500;
 
@@ -41,7 +43,7 @@ final class Frame {
     top = Stack.top(stack);
     this.count = count;
     this.depth = depth;
-    int size = (count + 1) * PLACE;
+    int size = sizeOf(count);
     if (size + ROOM_MIN <= stack.capacity() - top) {
       buffer = stack;
       base = top;
@@ -56,11 +58,19 @@ final class Frame {
     }
   }
 
+  /** Returns the size in bytes of the places for a number of arguments. */
+  private static int sizeOf(int count) {
+    if (count > COUNT_MAX) {
+      throw new AnyfnException.ValueError("too many arguments or elements: " + count + ", and at most " + COUNT_MAX + " are possible");
+    }
+    return (count + 1) * PLACE;
+  }
+
   /** Calls a function. */
   static Object call(Handle function, Object... args) {
     ByteBuffer stack = Stack.current();
     int base = Stack.top(stack);
-    int size = (args.length + 1) * PLACE;
+    int size = sizeOf(args.length);
     if (size + ROOM_MIN > stack.capacity() - base || !putNumbers(stack, base, args)) {
       return callAny(function, args);
     }
@@ -306,26 +316,56 @@ final class Frame {
     return words;
   }
 
-  /** Converts a collection to a container, and returns a reference of it. */
-  static long container(Object value, int depth) {
+  static void checkDepth(int depth) {
     if (depth >= DEPTH_MAX) {
       throw new IllegalArgumentException(
           "cannot convert a collection that contains itself, or is nested more than " + DEPTH_MAX + " deep");
     }
-    if (value instanceof Map<?, ?> map) {
-      Object[] flat = new Object[map.size() * 2];
-      int index = 0;
-      for (Map.Entry<?, ?> entry : map.entrySet()) {
-        if (index == flat.length) {
-          throw new java.util.ConcurrentModificationException();
-        }
-        flat[index++] = entry.getKey();
-        flat[index++] = entry.getValue();
+  }
+
+  /** Calls a function that returns an object with converted arguments that are nested in others. Returns a reference of the object. */
+  static long callNested(String name, Object[] args, int depth) {
+    try (Function function = Function.get(name)) {
+      return callForObject(function.handle, args, depth);
+    }
+  }
+
+  /** Returns keys and values, one after the other. */
+  static Object[] flat(Map<?, ?> entries) {
+    int size = entries.size();
+    if (size > COUNT_MAX / 2) {
+      throw new AnyfnException.ValueError("too many entries: " + size + ", and at most " + COUNT_MAX / 2 + " are possible");
+    }
+    Object[] flat = new Object[2 * size];
+    int index = 0;
+    for (Map.Entry<?, ?> entry : entries.entrySet()) {
+      if (index == flat.length) {
+        throw new java.util.ConcurrentModificationException();
       }
-      return callForObject(Globals.MAP, flat, depth + 1);
+      flat[index++] = entry.getKey();
+      flat[index++] = entry.getValue();
+    }
+    if (index < flat.length) {
+      throw new java.util.ConcurrentModificationException();
+    }
+    return flat;
+  }
+
+  /** Converts a collection to a container, and returns a reference of it. */
+  static long container(Object value, int depth) {
+    checkDepth(depth);
+    if (value instanceof Map<?, ?> map) {
+      return callForObject(Globals.MAP, flat(map), depth + 1);
     }
     Object[] elements = value instanceof List<?> list ? list.toArray() : (Object[]) value;
     return callForObject(Globals.ARRAY, elements, depth + 1);
+  }
+
+  /** Releases the reference of a place that {@link #take} does not read. */
+  static void drop(ByteBuffer buffer, int at) {
+    if (buffer.getInt(at) >= Value.OBJECT) {
+      Native.release(buffer.getLong(at + 8));
+    }
   }
 
   /** Reads a place, and takes the reference of an object that it contains. */

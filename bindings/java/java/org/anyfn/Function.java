@@ -110,8 +110,11 @@ public final class Function extends ObjectRef implements PackedFunc {
   }
 
   /**
-   * Makes a native function of an object of a functional interface: one of {@link java.util.function}, {@link Runnable},
-   * {@link java.util.concurrent.Callable} or {@link LongTernaryOperator}. The number of arguments and, for interfaces with primitive
+   * Makes a native function of an object of a functional interface: {@link PackedFunc}, {@link java.util.concurrent.Callable}, {@link
+   * Runnable}, {@link LongTernaryOperator} or, of {@link java.util.function}, {@code Supplier}, {@code LongSupplier}, {@code
+   * DoubleSupplier}, {@code LongUnaryOperator}, {@code LongBinaryOperator}, {@code DoubleUnaryOperator}, {@code DoubleBinaryOperator},
+   * {@code Function}, {@code BiFunction}, {@code Predicate}, {@code BiPredicate}, {@code Consumer}, {@code BiConsumer} and what derives from
+   * these. For another interface, pass a lambda of type {@code PackedFunc} that calls it. The number of arguments and, for interfaces with primitive
    * types, the types are checked at each call.
    *
    * @param function the object
@@ -122,35 +125,29 @@ public final class Function extends ObjectRef implements PackedFunc {
     if (function instanceof Function known) {
       return known;
     }
+    java.util.Objects.requireNonNull(function);
     PackedFunc adapter = Adapters.find(function);
     if (adapter == null) {
-      throw new IllegalArgumentException("an object of class " + function.getClass().getName() + " is not of a known functional interface");
+      throw new IllegalArgumentException("an object of class " + function.getClass().getName() + " is not of a functional interface that is known here; pass a lambda of type PackedFunc that calls it");
     }
     return new Function(Native.makeFunction(new Callback(adapter, function)));
   }
 
   /**
-   * Converts a value as if it was passed to a native function and returned: lists, maps and lambdas become native objects.
+   * Converts a value as if it was passed to a native function and returned: an {@code Integer} becomes a {@code Long}, and lists, maps and
+   * records become native objects. A lambda becomes a {@code Function}.
    *
    * @param value the value
    * @return the converted value
    */
   public static Object convert(Object value) {
-    if (value instanceof Function || value instanceof NativeObject || value == null) {
+    if (value instanceof NativeObject || value == null) {
       return value;
     }
-    PackedFunc adapter = value instanceof List<?> || value instanceof Map<?, ?> ? null : Adapters.find(value);
-    if (adapter != null) {
-      return new Function(Native.makeFunction(new Callback(adapter, value)));
+    try (ArrayRef one = ArrayRef.of(new Object[] {value})) {
+      Object converted = one.get(0);
+      return converted instanceof PackedFunc lambda ? of(lambda) : converted;
     }
-    if (value instanceof List<?> || value instanceof Map<?, ?> || value instanceof Object[] || value instanceof Record || value instanceof java.nio.Buffer) {
-      if (value instanceof DType || value instanceof Device || value instanceof OpaquePointer) {
-        return value;
-      }
-      long object = Lower.toObject(value, 0);
-      return Lift.object(object, Native.typeIndexOf(object), false);
-    }
-    return value;
   }
 
   /**
@@ -161,6 +158,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    */
   @Override
   public Object invoke(Object... args) {
+    java.util.Objects.requireNonNull(args, "args; to pass null as an argument, write `invoke((Object) null)`");
     try {
       return Frame.call(handle, args);
     } finally {
@@ -183,7 +181,8 @@ public final class Function extends ObjectRef implements PackedFunc {
    * Calls the function on another thread. A call that waits, such as one to another machine, holds the carrier of a virtual thread, and
    * this does not.
    *
-   * <p>The arguments are converted now. {@code cancel} of the future makes native code that checks for signals stop.
+   * <p>The arguments are converted now, so a list, an array of bytes or a native object that is changed or closed later is passed as it
+   * is now. A buffer and a mutable native object share their elements with the call. {@code cancel} of the future makes native code that checks for signals stop.
    *
    * @param args the arguments
    * @return the result

@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * A reference to a native object, which is released when its Java object is closed or collected, but never while it is in use.
  *
  * <p>This does what {@link java.lang.ref.Cleaner} does, except that no thread refers to the class loader of this package when no object
- * was made for a while, so that the class loader can be unloaded.
+ * was made for a while, so that the class loader can be unloaded. The class loader of the program never is, and its thread stays.
  */
 final class Handle extends PhantomReference<Object> {
   private static final int CLOSED = 1 << 30;
@@ -19,6 +19,9 @@ final class Handle extends PhantomReference<Object> {
    * Such an object keeps the class loader alive anyway.
    */
   private static final long IDLE = Long.getLong("org.anyfn.idle", 2000);
+
+  /** True if the class loader is never unloaded, so that the thread need not end. */
+  private static final boolean IS_PERMANENT = Handle.class.getClassLoader() == ClassLoader.getSystemClassLoader();
 
   private static final VarHandle STATE;
   private static final ReferenceQueue<Object> QUEUE = new ReferenceQueue<>();
@@ -121,7 +124,7 @@ final class Handle extends PhantomReference<Object> {
       try {
         if (QUEUE.remove(IDLE) instanceof Handle collected) {
           collected.close();
-        } else if (!isActive && Native.live() == 0) {
+        } else if (!IS_PERMANENT && !isActive && Native.live() == 0) {
           HAS_THREAD.set(false);
           if (!isActive || !HAS_THREAD.compareAndSet(false, true)) {
             return;

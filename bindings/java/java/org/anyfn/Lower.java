@@ -44,10 +44,10 @@ final class Lower {
     if (value instanceof Buffer buffer) {
       return Tensor.over(buffer);
     }
-    if (value instanceof Record record) {
-      return ObjectType.construct(record);
+    if (value instanceof Record record && !(value instanceof PackedFunc)) {
+      return ObjectType.construct(record, depth);
     }
-    PackedFunc function = Adapters.find(value);
+    PackedFunc function = value instanceof Thread ? null : Adapters.find(value);
     if (function != null) {
       return Native.makeFunction(new Callback(function, value));
     }
@@ -60,6 +60,9 @@ final class Lower {
     }
     if (value instanceof Character) {
       return "; convert it to a String";
+    }
+    if (value instanceof Thread) {
+      return "; `Function.from` makes a function that calls its method `run`";
     }
     if (value instanceof java.util.concurrent.Future<?>) {
       return "; wait for its result first";

@@ -17,6 +17,6 @@ public final class MapRef extends Mapping {
    * @return the mapping
    */
   public static MapRef copyOf(Map<?, ?> entries) {
-    return (MapRef) Frame.call(Globals.MAP, flat(entries));
+    return (MapRef) Frame.call(Globals.MAP, Frame.flat(entries));
   }
 }

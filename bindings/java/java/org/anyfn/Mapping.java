@@ -27,16 +27,6 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
     handle = Handle.of(this, address);
   }
 
-  static Object[] flat(Map<?, ?> entries) {
-    Object[] flat = new Object[entries.size() * 2];
-    int index = 0;
-    for (Map.Entry<?, ?> entry : entries.entrySet()) {
-      flat[index++] = entry.getKey();
-      flat[index++] = entry.getValue();
-    }
-    return flat;
-  }
-
   @Override
   public int size() {
     return Math.toIntExact((Long) Frame.call(functions.size, this));
@@ -44,7 +34,17 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
 
   @Override
   public boolean containsKey(Object key) {
-    return ((Number) Frame.call(functions.count, this, key)).longValue() > 0;
+    try {
+      return ((Number) Frame.call(functions.count, this, key)).longValue() > 0;
+    } catch (IllegalArgumentException error) {
+      // A key that cannot be converted is not a key here.
+      return false;
+    }
+  }
+
+  @Override
+  public boolean containsValue(Object value) {
+    return super.containsValue(Value.normal(value));
   }
 
   @Override
@@ -65,6 +65,11 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
         return new Entries();
       }
     };
+  }
+
+  /** Makes an entry of an iteration. */
+  Map.Entry<Object, Object> entry(Object key, Object value) {
+    return new SimpleImmutableEntry<>(key, value);
   }
 
   /** Removes an entry during an iteration. */
@@ -91,7 +96,7 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
         throw new NoSuchElementException();
       }
       last = steps.invoke(0);
-      Map.Entry<Object, Object> entry = new SimpleImmutableEntry<>(last, steps.invoke(1));
+      Map.Entry<Object, Object> entry = entry(last, steps.invoke(1));
       hasNext = (Boolean) steps.invoke(2);
       isRemovable = true;
       if (!hasNext) {

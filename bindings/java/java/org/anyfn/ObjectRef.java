@@ -70,15 +70,12 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    * Calls a method of the object's type.
    *
    * @param method the name of the method
-   * @param args the arguments after the object
+   * @param args the arguments after the object. A static method receives only these
    * @return the result
    * @throws AnyfnException.AttributeError if there is no such method
    */
   public Object call(String method, Object... args) {
-    Object[] all = new Object[args.length + 1];
-    all[0] = this;
-    System.arraycopy(args, 0, all, 1, args.length);
-    return ObjectType.ofIndex(typeIndex).method(method).invoke(all);
+    return ObjectType.ofIndex(typeIndex).call(this, method, args);
   }
 
   /**

@@ -2,8 +2,13 @@ package org.anyfn;
 
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.RecordComponent;
+import java.lang.reflect.Type;
+import java.lang.reflect.TypeVariable;
+import java.lang.reflect.WildcardType;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -26,11 +31,14 @@ public final class ObjectType {
   /** The place of a field: the type that defines it, and its position there. */
   record Field(String name, String doc, int typeIndex, int position, boolean isWritable) {}
 
+  /** A method, which is valid as long as the type and those above have this number of methods. */
+  private record Method(Function function, boolean isStatic, int count) {}
+
   private final int index;
   private final String key;
   private final ObjectType parent;
   private final Map<String, Field> fields;
-  private final Map<String, Function> methods = new ConcurrentHashMap<>();
+  private final Map<String, Method> methods = new ConcurrentHashMap<>();
 
   private ObjectType(int index) {
     this.index = index;
@@ -75,8 +83,9 @@ public final class ObjectType {
    * ObjectRef#toRecord} converts an object to a record.
    *
    * @param key the type key, by which all languages know the type
-   * @param record the class of the record. {@code long} and {@code int} become int, {@code double} and {@code float} float; other
-   *     types are those of the values; fields of records of defined types have that type
+   * @param record the class of the record. {@code long} and {@code int} become int, {@code double} and {@code float} float; fields of
+   *     records of defined types have that type. Fields of other classes, also {@code String}, take any value, because a component may be
+   *     null; {@link ObjectRef#toRecord} checks the class
    * @return the type
    * @throws AnyfnException.TypeError if another type has the key
    */
@@ -147,19 +156,21 @@ public final class ObjectType {
   }
 
   /** Converts a record to an object, and returns a reference of it. */
-  static long construct(Record record) {
+  static long construct(Record record, int depth) {
+    Frame.checkDepth(depth);
     RecordType known = RECORDS.get(record.getClass())[0];
     if (known == null) {
       throw new IllegalArgumentException(
           "a record of class " + record.getClass().getName() + " cannot be converted to a native value: define its type with `ObjectType.define`");
     }
-    Map<String, Object> values = new LinkedHashMap<>();
+    Object[] args = new Object[1 + 2 * known.components.length];
+    args[0] = known.type.key;
+    int index = 1;
     for (RecordComponent component : known.components) {
-      values.put(component.getName(), read(record, component));
+      args[index++] = component.getName();
+      args[index++] = read(record, component);
     }
-    try (ObjectRef made = known.type.newInstance(values)) {
-      return made.retained();
-    }
+    return Frame.callNested("ffi.MakeObjectFromPackedArgs", args, depth + 1);
   }
 
   private static Object read(Record record, RecordComponent component) {
@@ -181,7 +192,7 @@ public final class ObjectType {
     Object[] values = new Object[components.length];
     for (int at = 0; at < components.length; at++) {
       types[at] = components[at].getType();
-      values[at] = toComponent(object.field(components[at].getName()), types[at], components[at].getName());
+      values[at] = toComponent(object.field(components[at].getName()), components[at].getGenericType(), components[at].getName());
     }
     try {
       Constructor<R> constructor = record.getDeclaredConstructor(types);
@@ -194,7 +205,11 @@ public final class ObjectType {
     }
   }
 
-  private static Object toComponent(Object value, Class<?> type, String name) {
+  /** Converts the value of a field, or an element of it, to the type of a component. */
+  private static Object toComponent(Object value, Type generic, String name) {
+    if (!(generic instanceof Class<?> type)) {
+      return toGeneric(value, generic, name);
+    }
     if (type.isRecord() && value instanceof ObjectRef inner) {
       @SuppressWarnings("unchecked")
       Class<? extends Record> innerType = (Class<? extends Record>) type;
@@ -212,6 +227,36 @@ public final class ObjectType {
     } catch (AnyfnException.TypeError error) {
       throw new AnyfnException.TypeError("the field '" + name + "' cannot be converted to " + type.getName());
     }
+  }
+
+  private static Object toGeneric(Object value, Type generic, String name) {
+    if (generic instanceof WildcardType wildcard) {
+      return toComponent(value, wildcard.getUpperBounds()[0], name);
+    }
+    if (!(generic instanceof ParameterizedType parameterized)) {
+      // A type variable: the class of the record does not say what it is.
+      return value;
+    }
+    Type[] types = parameterized.getActualTypeArguments();
+    Class<?> type = (Class<?>) parameterized.getRawType();
+    if (value instanceof List<?> list && types.length == 1 && type.isAssignableFrom(List.class) && isConverted(types[0])) {
+      List<Object> elements = new ArrayList<>(list.size());
+      for (Object element : list) {
+        elements.add(toComponent(element, types[0], name));
+      }
+      return Collections.unmodifiableList(elements);
+    }
+    if (value instanceof Map<?, ?> map && types.length == 2 && type.isAssignableFrom(Map.class) && (isConverted(types[0]) || isConverted(types[1]))) {
+      Map<Object, Object> entries = new LinkedHashMap<>();
+      map.forEach((key, element) -> entries.put(toComponent(key, types[0], name), toComponent(element, types[1], name)));
+      return Collections.unmodifiableMap(entries);
+    }
+    return toComponent(value, type, name);
+  }
+
+  /** Returns false if elements of all classes are elements of a type, so that a container can be used as it is. */
+  private static boolean isConverted(Type type) {
+    return !(type == Object.class || type instanceof TypeVariable<?> || type instanceof WildcardType wildcard && wildcard.getUpperBounds()[0] == Object.class);
   }
 
   /**
@@ -246,7 +291,6 @@ public final class ObjectType {
     } finally {
       made.handle.leave();
     }
-    methods.remove(name);
   }
 
   /**
@@ -257,19 +301,40 @@ public final class ObjectType {
    * @throws AnyfnException.AttributeError if there is none
    */
   public Function method(String name) {
-    Function known = methods.get(name);
-    if (known == null) {
-      known = findMethod(name);
+    return lookUp(name).function;
+  }
+
+  /** Calls a method of an object of this type. */
+  Object call(ObjectRef object, String name, Object[] args) {
+    Method method = lookUp(name);
+    if (method.isStatic) {
+      return method.function.invoke(args);
+    }
+    Object[] all = new Object[args.length + 1];
+    all[0] = object;
+    System.arraycopy(args, 0, all, 1, args.length);
+    return method.function.invoke(all);
+  }
+
+  private Method lookUp(String name) {
+    // Methods are never removed: a method that is replaced is followed by another one of the same name.
+    int count = 0;
+    for (ObjectType type = this; type != null; type = type.parent) {
+      count += Native.typePart(type.index, 2);
+    }
+    Method known = methods.get(name);
+    if (known == null || known.count != count || known.function.isClosed()) {
+      known = findMethod(name, count);
       methods.put(name, known);
     }
     return known;
   }
 
-  private Function findMethod(String name) {
+  private Method findMethod(String name, int count) {
     for (ObjectType type = this; type != null; type = type.parent) {
       for (int position = Native.typePart(type.index, 2) - 1; position >= 0; position--) {
         if (Value.text(Native.methodName(type.index, position)).equals(name)) {
-          return new Function(Native.methodFunction(type.index, position));
+          return new Method(new Function(Native.methodFunction(type.index, position)), Native.isStatic(type.index, position), count);
         }
       }
     }

@@ -29,6 +29,26 @@ abstract sealed class Sequence extends AbstractList<Object> implements NativeObj
   }
 
   @Override
+  public boolean contains(Object element) {
+    return super.contains(Value.normal(element));
+  }
+
+  @Override
+  public int indexOf(Object element) {
+    return super.indexOf(Value.normal(element));
+  }
+
+  @Override
+  public int lastIndexOf(Object element) {
+    return super.lastIndexOf(Value.normal(element));
+  }
+
+  @Override
+  public boolean remove(Object element) {
+    return super.remove(Value.normal(element));
+  }
+
+  @Override
   public String typeKey() {
     return typeIndex == Value.ARRAY ? "ffi.Array" : "ffi.List";
   }

@@ -1,5 +1,8 @@
 package org.anyfn;
 
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
@@ -14,6 +17,10 @@ final class Stack {
   private static final int HEADER = 16;
   /** Size of the buffer in bytes: frames that do not fit have a buffer of their own. */
   private static final int SIZE = 8192;
+  /** Size of the buffer of a virtual thread, of which there may be very many. */
+  private static final int SIZE_VIRTUAL = 1024;
+  /** The method {@code Thread.isVirtual}, or null before JDK 21. */
+  private static final MethodHandle IS_VIRTUAL = isVirtual();
 
   private static final ThreadLocal<ByteBuffer> CURRENT = new ThreadLocal<>();
 
@@ -25,9 +32,26 @@ final class Stack {
     return buffer != null ? buffer : make();
   }
 
+  private static MethodHandle isVirtual() {
+    try {
+      return MethodHandles.publicLookup().findVirtual(Thread.class, "isVirtual", MethodType.methodType(boolean.class));
+    } catch (ReflectiveOperationException error) {
+      return null;
+    }
+  }
+
+  private static int size() {
+    try {
+      return IS_VIRTUAL != null && (boolean) IS_VIRTUAL.invokeExact(Thread.currentThread()) ? SIZE_VIRTUAL : SIZE;
+    } catch (Throwable failure) {
+      throw Errors.<RuntimeException>sneaky(failure);
+    }
+  }
+
   private static ByteBuffer make() {
-    ByteBuffer buffer = ByteBuffer.allocateDirect(SIZE).order(ByteOrder.nativeOrder());
-    buffer.putInt(0, HEADER).putInt(4, SIZE).putLong(8, Native.address(buffer));
+    int size = size();
+    ByteBuffer buffer = ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder());
+    buffer.putInt(0, HEADER).putInt(4, size).putLong(8, Native.address(buffer));
     CURRENT.set(buffer);
     return buffer;
   }

@@ -158,13 +158,23 @@ abstract class TypedView {
   }
 
   private static Object invokeDefault(Object proxy, Method method, Object[] args) throws Throwable {
+    MethodHandle handle;
     try {
-      MethodHandles.Lookup lookup = MethodHandles.lookup();
-      MethodType signature = MethodType.methodType(method.getReturnType(), method.getParameterTypes());
-      MethodHandle handle = lookup.findSpecial(method.getDeclaringClass(), method.getName(), signature, method.getDeclaringClass());
-      return handle.bindTo(proxy).invokeWithArguments(args);
+      handle = lookupDefault(method);
     } catch (IllegalAccessException error) {
-      throw new UnsupportedOperationException("the default method " + method.getName() + " cannot be called on a typed view", error);
+      throw new UnsupportedOperationException("the default method " + method.getName() + " cannot be called on a typed view; its module must open its package to org.anyfn", error);
+    }
+    return handle.bindTo(proxy).invokeWithArguments(args);
+  }
+
+  private static MethodHandle lookupDefault(Method method) throws IllegalAccessException {
+    Class<?> type = method.getDeclaringClass();
+    try {
+      return MethodHandles.lookup().unreflectSpecial(method, type);
+    } catch (IllegalAccessException error) {
+      // The interface is not public.
+      TypedView.class.getModule().addReads(type.getModule());
+      return MethodHandles.privateLookupIn(type, MethodHandles.lookup()).unreflectSpecial(method, type);
     }
   }
 

@@ -56,10 +56,23 @@ final class Value {
   }
 
   static boolean isSame(NativeObject object, Object other) {
-    boolean isSame = other instanceof NativeObject that && handle(object).identity() == handle(that).identity();
+    boolean isSame = other instanceof NativeObject that && isSame(handle(object), handle(that));
     Reference.reachabilityFence(object);
     Reference.reachabilityFence(other);
     return isSame;
+  }
+
+  private static boolean isSame(Handle one, Handle other) {
+    // Another object may be at the address of one that was closed.
+    return one == other || one.identity() == other.identity() && !one.isClosed() && !other.isClosed();
+  }
+
+  /** Returns a number as native code returns it, so that it is equal to such a number. */
+  static Object normal(Object value) {
+    if (value instanceof Integer || value instanceof Short || value instanceof Byte) {
+      return ((Number) value).longValue();
+    }
+    return value instanceof Float number ? number.doubleValue() : value;
   }
 
   static String text(byte[] utf8) {

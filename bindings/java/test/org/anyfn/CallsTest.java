@@ -141,6 +141,63 @@ final class CallsTest {
     String signature = add.signature();
     check(signature.contains("type_schema"), signature);
     check(Function.of(args -> null).signature() == null, "a lambda has no signature");
+    equal(Samples.get("defaults").invokeNamed(Map.of("s", "y"), 1), "1 2 y None [1, 2]");
+    fails(AnyfnException.TypeError.class, () -> Samples.get("defaults").invokeNamed(Map.of("unknown", 1), 1));
+  }
+
+  @Test
+  static void defaultMethods() {
+    equal(outside.Shapes.twice(Function.of(args -> (Long) args[0] * 3), 2), 18L);
+    Repeat repeat = Function.of(args -> ((String) args[0]).repeat(((Long) args[1]).intValue())).as(Repeat.class);
+    equal(repeat.twice("ab"), "abab");
+    @SuppressWarnings("unchecked")
+    BiFunction<Object, Object, Object> concat = Samples.get("concat").as(BiFunction.class);
+    equal(concat.andThen(text -> text + "!").apply("a", "b"), "ab!");
+  }
+
+  /** A record that is a function. */
+  record Adder(long to) implements PackedFunc {
+    @Override
+    public Object invoke(Object... args) {
+      return to + (Long) args[0];
+    }
+  }
+
+  @Test
+  static void objectsThatAreFunctions() {
+    equal(Samples.get("apply").invoke(new Adder(40), 2), 42L);
+    String message = fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(new Thread())).getMessage();
+    check(message.contains("Function.from"), message);
+    String unknown = fails(IllegalArgumentException.class, () -> Function.from((java.util.function.IntBinaryOperator) Integer::sum)).getMessage();
+    check(unknown.contains("PackedFunc"), unknown);
+    fails(NullPointerException.class, () -> Samples.get("echo").invoke((Object[]) null));
+  }
+
+  @Test
+  static void argumentsOfAsynchronousCalls() throws Exception {
+    java.util.concurrent.CountDownLatch begin = new java.util.concurrent.CountDownLatch(1);
+    java.util.concurrent.Executor executor = task -> {
+      Thread thread = new Thread(() -> {
+        try {
+          begin.await();
+        } catch (InterruptedException error) {
+          throw new IllegalStateException(error);
+        }
+        task.run();
+      });
+      thread.setDaemon(true);
+      thread.start();
+    };
+    byte[] bytes = {1};
+    CompletableFuture<Object> first = Function.of(args -> (long) ((byte[]) args[0])[0]).invokeAsync(executor, (Object) bytes);
+    bytes[0] = 2;
+    CompletableFuture<Object> second;
+    try (Tensor tensor = Tensor.of(new float[] {1, 2, 3})) {
+      second = Function.of(args -> ((Tensor) args[0]).toFloatArray()[2]).invokeAsync(executor, tensor);
+    }
+    begin.countDown();
+    equal(first.get(10, TimeUnit.SECONDS), 1L);
+    equal(second.get(10, TimeUnit.SECONDS), 3.0);
   }
 
   @Test

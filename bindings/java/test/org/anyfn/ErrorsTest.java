@@ -104,4 +104,103 @@ final class ErrorsTest {
     IOException exception = new IOException("a value");
     check(Samples.get("echo").invoke(exception) == exception, "it comes back as itself");
   }
+
+  @Test
+  static void kindsOfSubclasses() {
+    Function describe = Samples.get("describe_error");
+    java.util.function.Function<Throwable, String> kind = exception -> (String) describe.invoke(exception);
+    for (java.util.Map.Entry<Throwable, String> one : java.util.Map.<Throwable, String>of(
+        new NumberFormatException("n"), "ValueError", new IOException("i"), "OSError", new java.util.concurrent.TimeoutException("t"), "TimeoutError",
+        new java.util.concurrent.CancellationException("c"), "CancelledError", new java.nio.file.NoSuchFileException("f"), "OSError").entrySet()) {
+      check(kind.apply(one.getKey()).contains(one.getValue()), one.getKey() + " is " + kind.apply(one.getKey()));
+    }
+    Throwable silent = new RuntimeException() {
+      private static final long serialVersionUID = 1;
+
+      @Override
+      public String getMessage() {
+        throw new AssertionError("no message");
+      }
+    };
+    check(fails(Throwable.class, () -> raise(silent)) == silent, "the message is not needed");
+    check(kind.apply(silent).contains(silent.getClass().getName()), kind.apply(silent));
+    AnyfnException.register("java.test.Nothing", (message, cause) -> null);
+    equal(fails(AnyfnException.class, () -> Samples.get("raise_error").invoke("java.test.Nothing", "m")).kind(), "java.test.Nothing");
+  }
+
+  /** An exception that fails while it is made of a native error. */
+  static final class Unfinished extends AnyfnException {
+    private static final long serialVersionUID = 1;
+    private static final java.util.List<Unfinished> ALL = new java.util.ArrayList<>();
+
+    Unfinished(String message, Throwable cause) {
+      super("java.test.Unfinished", message, cause);
+      ALL.add(this);
+    }
+
+    @Override
+    public void setStackTrace(StackTraceElement[] frames) {
+      throw new IllegalStateException("no trace");
+    }
+  }
+
+  @Test
+  static void errorsThatAreNotConverted() {
+    AnyfnException.register("java.test.Unfinished", Unfinished::new);
+    for (int i = 0; i < 50; i++) {
+      fails(IllegalStateException.class, () -> Samples.get("raise_error").invoke("java.test.Unfinished", "m"));
+    }
+    // Each error is released once: the exceptions, which are reachable, still have theirs.
+    Object live = ((java.util.Map<?, ?>) Samples.get("live_objects_by_type").invoke()).get("ffi.Error");
+    check(live instanceof Long count && count >= 50, live + " errors are alive");
+    Unfinished.ALL.forEach(exception -> exception.error.close());
+    Unfinished.ALL.clear();
+  }
+
+  /** A program in which native errors become exceptions close to the end of the stack. */
+  static final class Deep {
+    private static final Function FAIL = Function.get("ffi.ArrayGetItem");
+    private static int tries;
+    private static int exceptions;
+
+    private static void dive() {
+      try {
+        dive();
+      } catch (StackOverflowError end) {
+        if (tries++ < 120) {
+          try {
+            FAIL.invoke(1);
+          } catch (AnyfnException | StackOverflowError error) {
+            exceptions++;
+          }
+        }
+        throw end;
+      }
+    }
+
+    public static void main(String[] args) throws Exception {
+      fails(AnyfnException.class, () -> FAIL.invoke(1));
+      for (int round = 0; round < 15; round++) {
+        tries = 0;
+        Thread thread = new Thread(null, () -> fails(StackOverflowError.class, Deep::dive), "deep", (250 << 10) + round * 500L);
+        thread.start();
+        thread.join();
+        if (round % 10 == 9) {
+          System.gc();
+          Thread.sleep(10);
+        }
+      }
+      for (int i = 0; i < 2000; i++) {
+        Function.of(given -> 1).invoke(1, 2);
+      }
+      check(exceptions > 200, exceptions + " exceptions");
+      System.out.println("done");
+    }
+  }
+
+  @Test
+  static void nearTheEndOfTheStack() throws Exception {
+    String output = Runner.runClass(Deep.class, java.util.List.of());
+    check(output.endsWith("done\n"), output);
+  }
 }

@@ -99,4 +99,49 @@ final class MemoryTest {
       make.run();
     }
   }
+
+  /** A program that makes objects, and then no others for a while. */
+  static final class Idle {
+    public static void main(String[] args) throws Exception {
+      ListRef list = ListRef.of(1);
+      Handle handle = list.handle;
+      Thread.sleep(400);
+      check(!handle.isClosed() && list.size() == 1, "it is in use");
+      list = null;
+      for (int wait = 0; wait < 200 && !handle.isClosed(); wait++) {
+        System.gc();
+        Thread.sleep(10);
+      }
+      check(handle.isClosed(), "an old object is released although no others are made");
+    }
+  }
+
+  @Test
+  static void oldObjectsAreReleased() throws Exception {
+    Runner.runClass(Idle.class, List.of("-Dorg.anyfn.idle=50"));
+  }
+
+  @Test
+  static void argumentsAfterOneThatFailsAreReleased() throws Exception {
+    PackedFunc function = args -> null;
+    java.lang.reflect.Method invoke = Callback.class.getDeclaredMethod("invokeLarge", java.nio.ByteBuffer.class, int.class);
+    invoke.setAccessible(true);
+    ListRef list = ListRef.of(1, 2);
+    // Loads the library that counts its objects.
+    Samples.get("echo");
+    long before = live();
+    for (int i = 0; i < 100; i++) {
+      ListRef passed = ListRef.copyOf(list);
+      long reference = passed.handle.retained();
+      passed.close();
+      java.nio.ByteBuffer frame = java.nio.ByteBuffer.allocateDirect(48).order(java.nio.ByteOrder.nativeOrder());
+      // A type that Java does not know, and then an object.
+      Frame.write(frame, 16, Value.OBJECT - 1, 0, 0);
+      Frame.write(frame, 32, Value.LIST, Value.OWNED, reference);
+      Runner.equal(invoke.invoke(new Callback(function, function), frame, 2), -1);
+      Native.release(frame.getLong(8));
+    }
+    check(live() - before < 50, "objects are left");
+    Runner.equal(list.size(), 2);
+  }
 }

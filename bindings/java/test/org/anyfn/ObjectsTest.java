@@ -115,4 +115,51 @@ final class ObjectsTest {
     AnyfnException error = fails(AnyfnException.class, () -> Module.load("no/such/library.so"));
     check(error.getMessage().contains("no/such/library.so"), error.getMessage());
   }
+
+  record Cycle(List<Object> content) {}
+
+  record Path(List<Spot> spots, Map<String, Spot> named) {}
+
+  record Spot(long x, String label) {}
+
+  @Test
+  static void recordsThatContainThemselves() {
+    ObjectType.define("java.test.Cycle", Cycle.class);
+    List<Object> content = new java.util.ArrayList<>();
+    content.add(new Cycle(content));
+    String message = fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(content.get(0))).getMessage();
+    check(message.contains("contains itself"), message);
+  }
+
+  @Test
+  static void recordsInContainers() {
+    ObjectType.define("java.test.Spot", Spot.class);
+    ObjectType.define("java.test.Path", Path.class);
+    Path path = new Path(List.of(new Spot(1, "a"), new Spot(2, null)), Map.of("b", new Spot(3, "b")));
+    ObjectRef object = (ObjectRef) Samples.get("echo").invoke(path);
+    Path back = object.toRecord(Path.class);
+    equal(back.spots().get(0).x(), 1L);
+    equal(back, path);
+    ObjectRef spot = (ObjectRef) ((List<?>) object.field("spots")).get(0);
+    spot.setField("label", 5);
+    fails(AnyfnException.TypeError.class, () -> spot.toRecord(Spot.class));
+    object.setField("spots", List.of("no spot"));
+    fails(AnyfnException.TypeError.class, () -> object.toRecord(Path.class));
+  }
+
+  @Test
+  static void methodsThatAreReplaced() {
+    ObjectType base = ObjectType.define("java.test.Base", Map.of("v", "int"), null);
+    ObjectType derived = ObjectType.define("java.test.Derived", Map.of("w", "int"), base);
+    base.addMethod("name", args -> "first");
+    ObjectRef object = derived.newInstance(Map.of("v", 1, "w", 2));
+    equal(object.call("name"), "first");
+    base.addMethod("name", args -> "second");
+    equal(object.call("name"), "second");
+    // As another language does.
+    Function third = Function.of(args -> args.length);
+    Native.addMethod(derived.newInstance(Map.of("v", 1, "w", 2)).typeIndex, Value.utf8("name"), third.enter(), true);
+    third.handle.leave();
+    equal(object.call("name", 1, 2), 2L);
+  }
 }

@@ -65,7 +65,7 @@ final class Runner {
     try (java.io.BufferedReader lines = process.inputReader()) {
       for (String line = lines.readLine(); line != null; line = lines.readLine()) {
         System.out.println(line);
-        isWrong |= line.contains("in native method");
+        isWrong |= line.contains("in native method") || line.contains("exceeds capacity");
       }
     }
     int code = process.waitFor();

@@ -97,6 +97,7 @@ final class ThreadsTest {
       Object result = all.get(thread).get();
       equal(result, "virtual thread " + thread);
     }
+    equal(executor.submit(() -> Stack.current().capacity()).get(), 1024);
     executor.shutdown();
   }
 

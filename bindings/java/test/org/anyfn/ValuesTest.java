@@ -99,4 +99,59 @@ final class ValuesTest {
     fails(IllegalArgumentException.class, () -> ECHO.invoke(List.of(1), "a string that is not short", new Object()));
     equal(ECHO.invoke(1), 1L);
   }
+
+  @Test
+  static void containersAsJavaUsesThem() {
+    ListRef list = ListRef.of(1, 2, 1);
+    check(list.contains(1) && list.indexOf((short) 2) == 1 && list.lastIndexOf(1) == 2, "an Integer is found");
+    check(list.remove((Object) 2) && list.size() == 2, "and removed");
+    DictRef dict = DictRef.copyOf(Map.of("x", 1, "y", 2));
+    check(dict.containsValue(1) && !dict.containsValue(3), "an Integer is a value");
+    check(dict.get('c') == null && !dict.containsKey(new Object()), "what cannot be converted is not a key");
+    dict.replaceAll((key, value) -> (Long) value + 10);
+    equal(dict, Map.of("x", 11L, "y", 12L));
+    for (Map.Entry<Object, Object> entry : dict.entrySet()) {
+      entry.setValue(5);
+      equal(entry.getValue(), 5L);
+    }
+    equal(dict, Map.of("x", 5L, "y", 5L));
+    fails(UnsupportedOperationException.class, () -> MapRef.copyOf(Map.of(1, 2)).entrySet().iterator().next().setValue(1));
+  }
+
+  @Test
+  static void tooManyElements() {
+    Map<Object, Object> huge = new java.util.AbstractMap<>() {
+      @Override
+      public int size() {
+        return 1 << 30;
+      }
+
+      @Override
+      public java.util.Set<Map.Entry<Object, Object>> entrySet() {
+        throw new AssertionError("the size is checked first");
+      }
+    };
+    check(fails(AnyfnException.ValueError.class, () -> ECHO.invoke(huge)).getMessage().contains("too many"), "the message says why");
+    fails(AnyfnException.ValueError.class, () -> DictRef.copyOf(huge));
+  }
+
+  @Test
+  static void convertedValues() {
+    equal(Function.convert(1), 1L);
+    equal(Function.convert(List.of((short) 2)), List.of(2L));
+    check(Function.convert((PackedFunc) args -> 1) instanceof Function, "a lambda is a function");
+    byte[] bytes = {1};
+    check(Function.convert(bytes) != bytes, "bytes are copied");
+  }
+
+  @Test
+  static void equalityOfClosedObjects() {
+    for (int i = 0; i < 1000; i++) {
+      ObjectRef before = Function.of(args -> 1);
+      before.close();
+      ObjectRef after = Function.of(args -> 1);
+      check(!before.equals(after) && before.equals(before), "a closed object is no other one");
+      after.close();
+    }
+  }
 }
