@@ -26,6 +26,7 @@ mod python_tests;
 mod result;
 mod runner;
 mod small;
+mod soak;
 mod source;
 mod steps;
 mod system_rust;
@@ -93,7 +94,7 @@ fn run(args: &[String]) -> Result<()> {
         }
         "docs" => run_steps(command, &steps::docs(), rest),
         "dist" => run_steps(command, &steps::dist(rest.iter().any(|arg| arg == "--all")), rest),
-        "soak" => run_steps(command, &steps::soak(), rest),
+        "soak" => run_steps(command, &soak::steps(), rest),
         other => Err(format!("no command `{other}`; see `./x help`").into()),
     }
 }
