@@ -65,6 +65,14 @@ test('docs/browser.md', { skip: skip('docs/browser.md', noPackage) }, async () =
   assert.equal(lines.map((line) => `${line}\n`).join(''), expected(source));
 });
 
+test('docs/browser.md, loading the runtime', { skip: noPackage }, async () => {
+  // `test_wasm.py` runs the second sample, for which the compiler makes a file.
+  const [load] = samples('docs/browser.md', 'javascript').split('const response');
+  assert.match(load, /from 'anyfn\/web'/);
+  const program = Buffer.from(`${load.replace("'anyfn/web'", "'./web.mjs'")}\nconsole.log(anyfn.tensor([1, 2]).size);\n`);
+  assert.deepEqual(await resultOf('guide.mjs', { '/guide-program.mjs': program }), ['2']);
+});
+
 const ESBUILD = path.join(ROOT, '.x/typescript/node_modules/.bin/esbuild');
 const noBundler = noPackage || (!fs.existsSync(ESBUILD) && 'no esbuild; `./x test` installs it');
 
