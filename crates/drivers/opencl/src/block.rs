@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc, dealloc};
 
 use crate::api::Raw;
 use crate::event::ClEvent;
-use crate::system::is_forked;
+use crate::process::is_forked;
 
 /// Description of a buffer, to which the `data` of a tensor points.
 #[repr(C)]

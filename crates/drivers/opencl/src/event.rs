@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use crate::api::{self, Api, Raw, info, number};
-use crate::system::is_forked;
+use crate::process::is_forked;
 
 /// An event of a queue.
 pub(crate) struct ClEvent {

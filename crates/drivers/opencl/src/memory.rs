@@ -10,7 +10,8 @@ use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 
 use crate::api::{self, Raw};
 use crate::block::{Block, Descriptor, layout};
-use crate::system::{self, ClDevice, System, available, is_forked};
+use crate::process::is_forked;
+use crate::system::{self, ClDevice, System, available};
 
 static DESCRIPTORS: Addresses<Descriptor> = Addresses::new();
 

@@ -1,6 +1,8 @@
-//! Signal handlers of the process, which drivers of OpenCL replace.
+//! The process: its signal handlers, which drivers of OpenCL replace, and its forks, which they do not survive.
 
 use core::mem::MaybeUninit;
+
+use anyfn_kernels::fork::Forks;
 
 /// Highest number of a signal whose handler is restored. Real-time signals have higher numbers.
 const SIGNALS: i32 = 31;
@@ -30,4 +32,13 @@ fn handler(signal: i32) -> Option<libc::sigaction> {
     let code = unsafe { libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the call has succeeded; before it, all bytes were zero, which is a valid value of every field.
     (code == 0).then(|| unsafe { action.assume_init() })
+}
+
+/// Forks since OpenCL was initialised.
+pub(crate) static FORKS: Forks = Forks::new();
+
+/// Returns true if this process was forked after OpenCL was initialised.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKS.is_forked()
 }

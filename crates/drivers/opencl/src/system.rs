@@ -5,13 +5,13 @@ use core::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
-use anyfn_kernels::fork::{self, Forks};
+use anyfn_kernels::fork;
 use anyfn_runtime::device::Pool;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
 use crate::block::Block;
 use crate::event::ClEvent;
-use crate::process::with_signal_handlers;
+use crate::process::{FORKS, is_forked, with_signal_handlers};
 
 /// The opened loader and the devices of all its drivers.
 pub(crate) struct System {
@@ -69,14 +69,6 @@ unsafe impl Sync for ClDevice {}
 unsafe impl Send for Opened {}
 // SAFETY: OpenCL permits the use of contexts and queues by several threads at a time.
 unsafe impl Sync for Opened {}
-
-static FORKS: Forks = Forks::new();
-
-/// Returns true if this process was forked after OpenCL was initialised.
-#[inline]
-pub(crate) fn is_forked() -> bool {
-    FORKS.is_forked()
-}
 
 /// Returns the devices of the machine. The first call opens the loader and lists them.
 ///

@@ -10,7 +10,8 @@ use anyfn_runtime::device::{Work, is_work_recorded};
 
 use crate::api::{self, Raw};
 use crate::event::ClEvent;
-use crate::system::{ClDevice, System, is_forked};
+use crate::process::is_forked;
+use crate::system::{ClDevice, System};
 
 /// A command that was queued during a recording.
 struct Recorded {

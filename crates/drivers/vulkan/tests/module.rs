@@ -283,7 +283,7 @@ fn tensors_beyond_their_buffer_are_refused() {
     );
     let mut one = [1_i64];
     (raw.shape, raw.byte_offset) = (one.as_mut_ptr(), 512);
-    // SAFETY: as above.
+    // SAFETY: the fields are valid except for the offset, which the driver checks.
     let behind = unsafe { anyfn::TensorView::from_dl(&raw) };
     refused(
         get("length").call((behind,)),

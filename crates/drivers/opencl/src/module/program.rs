@@ -11,7 +11,8 @@ use anyfn_kernels::{Kernel, POINTER};
 
 use super::log::with_source;
 use crate::api::{self, Raw, code_name, info, number, text};
-use crate::system::{ClDevice, System, is_forked};
+use crate::process::is_forked;
+use crate::system::{ClDevice, System};
 
 /// A program that was built for a device.
 pub(super) struct Program {

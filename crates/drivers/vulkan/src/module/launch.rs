@@ -38,7 +38,7 @@ struct Arguments {
     block: [u8; UNIFORM],
 }
 
-/// What a binding of a kernel is bound to.
+/// A buffer, or a part of one, to which a kernel has access.
 enum Bound {
     Part(vk::DescriptorBufferInfo),
     /// This many bytes of zeros, for a tensor without elements.
