@@ -26,20 +26,20 @@ const FEATURES: &str = "\
     timing anyfn.time_evaluator anyfn.timing_text\n\
     null anyfn.device_enable_null\n\
     containers ffi.Array ffi.List ffi.Map ffi.Dict ffi.ContainerFind\n\
-    construct ffi._RegisterFFIInit ffi.MakeObject anyfn.RegisterFieldCopy\n\
+    construct ffi._R ffi.MakeObject anyfn.RegisterFieldCopy\n\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
     opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
     vulkan anyfn.vulkan_ ffi.Module.load_from_file.v ffi.Module.load_from_bytes.v\n\
-    elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_decode anyfn.tensor_text\n\
+    elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_d anyfn.tensor_text\n\
     streams runtime.Device_S anyfn.device_c anyfn.device_ent anyfn.device_ev anyfn.device_l anyfn.device_m anyfn.device_r\n\
-    views anyfn.tensor_as_strided anyfn.tensor_reshape anyfn.tensor_slice anyfn.tensor_permute\n\
+    views anyfn.tensor_as anyfn.tensor_r anyfn.tensor_slice anyfn.tensor_p\n\
     modules ffi.Module ffi.SystemLib ffi.FunctionName\n\
     runtime runtime. anyfn.tensor_ anyfn.device anyfn.num_ anyfn.set_num \
         anyfn.set_par anyfn.set_wait anyfn.workspace __tvm_set_device\n\
-    reflect ffi.Structural ffi.Recursive ffi.GetFirstStructuralMismatch ffi.ToJSON ffi.FromJSON \
-        ffi.json. ffi.ReprPrint ffi.DeepCopy ffi.Visit anyfn.ReprWithin anyfn.ShallowCopy \
-        anyfn.DescribePath anyfn.alias_ anyfn.json_metadata anyfn.load_json anyfn.save_json \
+    reflect ffi.Structural ffi.Recursive ffi.GetF ffi.ToJSON ffi.FromJSON \
+        ffi.json. ffi.ReprPrint ffi.DeepCopy ffi.Visit anyfn.ReprWithin anyfn.Sh \
+        anyfn.Des anyfn.alias_ anyfn.json anyfn.load_json anyfn.save_json \
         anyfn.rewrite anyfn.set_stack_hooks";
 
 /// Returns the error message for the global function `name`, which does not exist. The message
