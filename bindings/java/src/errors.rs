@@ -13,7 +13,7 @@ use crate::java_function;
 use crate::objects::object;
 use crate::sys::{Env, Obj};
 
-/// Makes the error of an exception that Java could not describe, such as one for which there was no memory or no stack.
+/// Returns the native error for an exception that Java could not convert, for example because its memory or its stack was exhausted.
 #[cold]
 pub(crate) fn of_escaped(env: Env, exception: Obj) -> Error {
     let context = java_function::keep(env, exception).ok();

@@ -19,7 +19,7 @@ pub(crate) struct Stack {
     reserved: i64,
 }
 
-/// Number of class loaders that have used this library, one after the other. The buffers of a class loader that is gone are freed.
+/// Number of class loaders that have used this library so far. The buffers of a class loader are freed when it is unloaded.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -54,7 +54,7 @@ pub(crate) fn current() -> *mut Stack {
     if of == generation() { stack } else { ptr::null_mut() }
 }
 
-/// Makes `stack` the buffer of this thread until it ends, or the class loader is gone.
+/// Sets the buffer of this thread, which remains until the thread ends or the class loader is unloaded.
 pub(crate) fn keep(stack: *mut Stack) {
     let _ = CURRENT.try_with(|current| current.set((stack, generation())));
 }

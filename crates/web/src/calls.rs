@@ -11,7 +11,7 @@ use anyfn::{Any, Error, ObjectRef, registry};
 /// Alignment of the memory that [`anyfn_web_alloc`] returns, which is that of tensors.
 const ALIGNMENT: usize = 64;
 
-/// Allocates memory. Returns NULL if there is none.
+/// Allocates memory. Returns NULL if no memory is left.
 #[unsafe(no_mangle)]
 extern "C" fn anyfn_web_alloc(size: usize) -> *mut u8 {
     match Layout::from_size_align(size.max(1), ALIGNMENT) {
