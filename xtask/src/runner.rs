@@ -416,7 +416,9 @@ fn run_group(
             rows.push((i, (step.name, outcome, start.elapsed())));
         }
     };
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(steps.len());
+    // Most such steps of `./x soak` run for a given time, however busy the processors are.
+    let more = usize::from(command == "soak");
+    let workers = (thread::available_parallelism().map_or(1, usize::from) + more).min(steps.len());
     let mut rows: Vec<_> = thread::scope(|scope| {
         let started: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         started
