@@ -84,3 +84,37 @@ fn a_target_without_a_compiler_has_no_options() {
     let Err(error) = target::make("null", options) else { panic!("no compiler is used") };
     assert_eq!((error.kind(), error.message()), ("ValueError", "a target of kind `null` has no option `cc`"));
 }
+
+/// Tests that a build refuses buffers whose strides leave gaps: entry points accept compact arguments, so generated code would
+/// write behind them.
+#[test]
+fn only_compact_buffers_are_compiled() -> Result<()> {
+    let text = |param: &str, local: &str| {
+        let text = format!(
+            "def f(A: Buffer((n, 8), \"float32\"{param})):
+    B = alloc((2, 8), \"float32\"{local})
+    B[0, 0] = A[0, 0]
+    A[0, 1] = B[0, 0]
+"
+        );
+        parse_module(&text)
+    };
+    for (param, local) in [("", ""), (", strides=(8, 1)", ", strides=(8, 1)"), ("", ", strides=(8, 1)")] {
+        let func = build(&text(param, local)?, None)?.get_function("f")?;
+        let x = Tensor::from_slice(&[1, 8], &[3.0_f32, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])?;
+        func.call((&x,))?;
+        assert_eq!(x.to_vec::<f32>()?[1], 3.0);
+    }
+    for target in [target::host()?, target::make("opencl", TargetOptions::default()).map(Ref::new)?, null()?] {
+        for (param, local, name) in
+            [(", strides=(16, 1)", "", "`A`"), (", strides=(1, n)", "", "`A`"), ("", ", strides=(1, 2)", "`B`")]
+        {
+            let module = text(param, local)?;
+            let error = source(&Target::put(&target, &module)?, None).expect_err("gaps");
+            assert_eq!(error.kind(), "ValueError");
+            let is_named = error.message().contains(&format!("buffer {name} has stride"));
+            assert!(is_named && error.message().contains("compact buffers"), "{}", error.message());
+        }
+    }
+    Ok(())
+}

@@ -1,7 +1,5 @@
 //! Code generation for scalar expressions, and for single lanes of vector expressions.
 
-use std::fmt::Write as _;
-
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Call, Expr, PrimExpr};
@@ -47,11 +45,7 @@ impl<D: Dialect> Body<'_, D> {
         let mut place = String::new();
         for (dim, index) in indices.iter().enumerate() {
             let index = self.lane(&index, lane)?;
-            if !buffer.strides.is_empty() {
-                let stride = self.expr(&buffer.strides.get(dim)?)?;
-                let plus = if dim == 0 { "" } else { " + " };
-                let _ = write!(place, "{plus}{} * {stride}", D::wide_index(&index));
-            } else if dim == 0 {
+            if dim == 0 {
                 place = index;
             } else {
                 let extent = self.expr(&buffer.shape.get(dim)?)?;

@@ -4,7 +4,7 @@ use anyfn::{Map, Ref, Result, String as Text, bail};
 use anyfn_ir::func::{DEVICE, IRModule, LAUNCH, PrimFunc};
 use anyfn_ir::target::Target;
 
-use crate::family::{Dialect, Interface, Symbol, check_types};
+use crate::family::{Dialect, Interface, Symbol, check_layout, check_types};
 
 /// Start of the line between the host code of a module and the code of its kernels. The name of the device kind follows.
 /// Generated host code contains no such line.
@@ -73,6 +73,7 @@ fn function<D: Dialect>(name: &str, func: &PrimFunc, target: &Target, out: &mut 
     };
     D::check_symbol(&symbol)?;
     check_types::<D>(func)?;
+    check_layout(func)?;
     let interface = Interface::of(func)?;
     D::function(&symbol, func, &interface, target, out)
 }

@@ -154,9 +154,7 @@ impl Body<'_, Host> {
         }
         let mut strides = vec!["1".to_owned(); ndim];
         for dim in (0..ndim).rev() {
-            if !buffer.strides.is_empty() {
-                strides[dim] = format!("(int64_t)({})", self.expr(&buffer.strides.get(dim)?)?);
-            } else if dim + 1 < ndim {
+            if dim + 1 < ndim {
                 let extent = self.expr(&buffer.shape.get(dim + 1)?)?;
                 strides[dim] = format!("{} * (int64_t)({extent})", strides[dim + 1]);
             }
