@@ -4,6 +4,7 @@
 use anyfn_host as _;
 
 use anyfn::{Array, DType, Map, Ref, Result};
+use anyfn_compiler::ir::buffer::Buffer;
 use anyfn_compiler::ir::expr::{BinaryOp, Expr, Var};
 use anyfn_compiler::ir::func::{IRModule, PrimFunc};
 use anyfn_compiler::ir::stmt::{ForKind, Stmt};
@@ -155,6 +156,14 @@ fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {
     Ref::new(PrimFunc { params, buffer_map, body, attrs })
 }
 
+/// Returns a buffer like `buffer` over the memory `data`.
+fn view_of(buffer: &Buffer, data: &Ref<Var>) -> Ref<Buffer> {
+    let (dtype, alignment) = (buffer.dtype, buffer.alignment);
+    let (shape, strides) = (buffer.shape.clone(), buffer.strides.clone());
+    let (name, scope) = (buffer.name.clone(), buffer.scope.clone());
+    Ref::new(Buffer { data: data.clone(), dtype, shape, strides, name, scope, alignment })
+}
+
 fn damaged(func: &Ref<PrimFunc>, at: usize, change: impl Fn(&Expr) -> Option<Expr>) -> Ref<PrimFunc> {
     with_body(func, Damage { left: at, change }.stmt(&func.body).unwrap())
 }
@@ -177,6 +186,19 @@ fn wrong_types_and_names() -> Result<()> {
     let load = ops::load(&other, shape(&[0]))?;
     let foreign = move |expr: &Expr| is_load(expr).then(|| load.clone());
     refused(&damaged(&func, 3, foreign), "NameError", "buffer `T` is not defined where it is used");
+    // Memory has one type of elements, by whichever buffer it is accessed.
+    let (_, a) = func.buffer_map.iter().next().expect("three buffers");
+    let view = |dtype| {
+        let buffer = make::buffer("view", shape(&[8]), dtype);
+        let body = make::store(&view_of(&buffer, &a.data), ops::number(1, dtype)?, shape(&[0]))?;
+        Ok::<_, anyfn::Error>(with_body(&func, body))
+    };
+    verify(&view(DType::FLOAT32)?)?;
+    refused(
+        &view(DType::INT64)?,
+        "TypeError",
+        "buffer `view` of int64 uses memory that holds elements of float32",
+    );
     // Loops.
     let store =
         |index: Expr| make::store(&other, ops::number(1, DType::FLOAT32)?, [index].into_iter().collect());

@@ -1,6 +1,6 @@
 //! Verifier of functions: data types, scopes, and bounds of accesses.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Error, ObjectRef, Ref, Result, register};
@@ -72,6 +72,8 @@ struct Verifier {
     analyzer: Analyzer,
     /// Addresses of the variables that are defined at the current statement, including the data variables of buffers.
     defined: HashSet<usize>,
+    /// Data types of the elements in memory, by the address of the variable that holds the memory.
+    elements: HashMap<usize, DType>,
     /// Addresses of expressions that are known to be valid at the current statement.
     right: HashSet<usize>,
     /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a
@@ -168,6 +170,7 @@ impl Verifier {
     /// Verifies the data type, shape, strides and scope of a buffer at its definition.
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
+        self.elements.insert(address(&buffer.data), buffer.dtype);
         self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
             format!(
                 "buffer `{name}` has unknown memory scope `{}`; known scopes are {}",
@@ -209,16 +212,20 @@ impl Verifier {
         });
     }
 
-    /// Verifies that a buffer is defined at the current statement. Returns false if the buffer is not
-    /// defined.
+    /// Verifies that the memory of a buffer is defined at the current statement, and holds elements of the buffer's data
+    /// type. Returns false otherwise.
     fn used(&mut self, buffer: &Ref<Buffer>) -> bool {
         let is_defined = self.defined.contains(&address(&buffer.data));
+        let held = self.elements.get(&address(&buffer.data)).copied();
         self.expect(is_defined, "NameError", || {
             format!(
                 "buffer `{}` is not defined where it is used: it is neither a parameter nor allocated by an \
                  enclosing statement",
                 buffer.name
             )
+        }) && self.expect(held.is_none_or(|held| held == buffer.dtype), "TypeError", || {
+            let held = held.unwrap_or(buffer.dtype);
+            format!("buffer `{}` of {} uses memory that holds elements of {held}", buffer.name, buffer.dtype)
         })
     }
 
