@@ -117,10 +117,13 @@ function shownValue(value) {
   }
 }
 
+// A value with a function `then` is a promise to `await` and `Promise.resolve`, which a namespace is not.
+const isKind = (name) => typeof name === 'string' && name !== 'then';
+
 /** Classes of errors by kind, such as `errors.ValueError`. */
 const errors = new Proxy(Object.create(null), {
-  get: (_, kind) => (typeof kind === 'string' ? classOfKind(kind) : undefined),
-  has: (_, kind) => typeof kind === 'string',
+  get: (_, name) => (isKind(name) ? classOfKind(name) : undefined),
+  has: (_, name) => isKind(name),
 });
 
 module.exports = { AnyfnError, errors, registerError, classOfKind, makeError, describe };

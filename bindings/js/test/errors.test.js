@@ -139,3 +139,9 @@ test('a string that the engine cannot represent is an error', () => {
   assert.match(out, /^RangeError a string of \d+ bytes is too long/, err);
   assert.equal(code, 0);
 });
+
+test('the namespace of the classes can be awaited, and is no promise', async () => {
+  assert.equal(await anyfn.errors, anyfn.errors);
+  assert.ok(!('then' in anyfn.errors));
+  assert.deepEqual((await Promise.all([anyfn.errors, 1]))[1], 1);
+});
