@@ -322,6 +322,8 @@ def test_a_crash_of_the_child_is_an_error_here():
 
     before = folders()
     with rpc.spawn(imports=["remote_functions"]) as session:
+        assert session["remote.echo"](1) == 1
+        assert folders() == before, "a session without uploads leaves nothing behind, however its process ends"
         session.upload(b"something")
         assert len(folders() - before) == 1
         with pytest.raises(ConnectionError):

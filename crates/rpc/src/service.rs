@@ -201,12 +201,6 @@ fn triple_of(arch: &str, os: &str, environment: &str) -> std::string::String {
     }
 }
 
-/// Creates a folder that only the current user may access.
-pub(crate) fn own_folder(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().mode(0o700).create(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

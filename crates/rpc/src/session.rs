@@ -20,9 +20,8 @@ use crate::connection::{Connection, with_timeout};
 use crate::establish::{self, Arrival};
 use crate::fork::Owner;
 use crate::given::{self, PARENT, SOCKETS};
-use crate::keys::{Key, parse_key, read_key};
+use crate::keys::{Key, parse_key, read_key, system_random};
 use crate::policy::{Policy, SECONDS_MAX};
-use crate::service::own_folder;
 use crate::socket::Socket;
 use crate::store::digest_of;
 use anyfn_protocol::{described, stands_for};
@@ -334,28 +333,17 @@ fn local() -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
 }
 
-/// Folder that is removed with its content when this value is dropped by the process that has created it.
+/// Folder of a session's uploaded files, which the first upload creates. It is removed with its content when this value is dropped by
+/// the process that has created the value.
 struct Folder(PathBuf, Owner);
 
 impl Folder {
+    /// Chooses the path of the folder. Its name cannot be guessed, so no other user can create it first.
     fn new() -> Result<Folder> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("anyfn-rpc-{}-{number}", std::process::id()));
-            match own_folder(&path) {
-                Ok(()) => return Ok(Folder(path, Owner::this_process())),
-                // A killed process that had the same process id left this folder behind.
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
-                Err(error) => {
-                    bail!(
-                        "OSError",
-                        "cannot create the folder {} for the session's files: {error}",
-                        path.display()
-                    )
-                }
-            }
-        }
+        let mut random = [0; 8];
+        system_random(&mut random)?;
+        let name = format!("anyfn-rpc-{}-{:016x}", std::process::id(), u64::from_ne_bytes(random));
+        Ok(Folder(std::env::temp_dir().join(name), Owner::this_process()))
     }
 }
 
@@ -367,8 +355,8 @@ impl Drop for Folder {
     }
 }
 
-/// Environment variable by which a parent passes the session's folder to a child process. The parent creates
-/// and removes this folder.
+/// Environment variable by which a parent passes the path of the session's folder to a child process. The child
+/// creates this folder, and the parent removes it.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
 /// Starts `command` as a child process, and creates a session with it over the child's file

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,6 +83,16 @@ impl Store {
         Store { folder, limit, coming: Arc::default(), next: AtomicU64::new(0) }
     }
 
+    /// Creates the folder for the first file. Sessions without uploads have none, so a process that ends without closing
+    /// them leaves none behind. Servers create the folders of their sessions themselves.
+    fn make_folder(&self) -> std::io::Result<()> {
+        match fs::DirBuilder::new().mode(0o700).create(&self.folder) {
+            // Two uploads may begin at the same time.
+            Err(_) if self.folder.is_dir() => Ok(()),
+            made => made,
+        }
+    }
+
     fn place(&self, digest: &str) -> PathBuf {
         self.folder.join(format!("{digest}.so"))
     }
@@ -128,6 +138,9 @@ impl Store {
                 "cannot upload {count} bytes: the session's files use {used} of their limit of {} (`store_bytes`)",
                 self.limit
             );
+        }
+        if let Err(error) = self.make_folder() {
+            bail!("OSError", "cannot create the folder for uploaded files at the remote end: {error}");
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let part = self.folder.join(format!("{digest}.{number}.part"));
