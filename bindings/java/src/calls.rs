@@ -2,12 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIFloat, kTVMFFIInt};
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIDLTensorPtr, kTVMFFIError, kTVMFFIFloat, kTVMFFIInt,
+};
 use anyfn::{Any, Error};
 
 use crate::entry::{Failure, Res, native, owned_handle};
 use crate::place::{self, Room};
-use crate::stack;
+use crate::stack::{self, Stack};
 
 /// Calls a native function on this thread. On success, returns 0 and stores an owned value in `result`, which must be None before.
 ///
@@ -90,26 +92,78 @@ native! {
                 unsafe { call_converted(function, args, count, &mut value) }
             }
         });
-        let called = called.and_then(|()| {
-            if value.type_index < anyfn::abi::kTVMFFIDLTensorPtr {
-                return Ok(value);
-            }
-            // SAFETY: on success the result is an owned value.
-            let value = unsafe { Any::from_raw(value) };
-            let mut room = Room { next: args.cast(), size: (room as usize).saturating_sub(size_of::<TVMFFIAny>()) };
-            place::encode(value.as_raw(), &mut room)
-        });
-        let (place, status) = match called {
+        if called.is_ok() && value.type_index < kTVMFFIDLTensorPtr {
+            // SAFETY: the frame begins with the place of the result.
+            put_plain(unsafe { &mut *result }, &value);
+            return Ok(0);
+        }
+        let mut room = Room { next: args.cast(), size: (room as usize).saturating_sub(size_of::<TVMFFIAny>()) };
+        let (place, status) = match called.and_then(|()| to_place(value, &mut room)) {
             Ok(place) => (place, 0),
-            Err(error) => {
-                let handle = owned_handle(error.into_object());
-                (TVMFFIAny::from_bits(anyfn::abi::kTVMFFIError, handle as u64), 1)
-            }
+            Err(error) => (error_place(error), 1),
         };
         // SAFETY: the frame begins with the place of the result.
         unsafe { result.write(place) };
         Ok(status)
     }
+}
+
+/// Writes a value that owns nothing to a place. Word by word, because a processor that copies all of it at once must wait until what the
+/// function has just written in parts is in the cache.
+#[inline]
+fn put_plain(place: &mut TVMFFIAny, value: &TVMFFIAny) {
+    place.type_index = value.type_index;
+    place.small_str_len = value.small_str_len;
+    place.value = value.value;
+}
+
+/// Converts the result of a call, which passes to Java.
+fn to_place(value: TVMFFIAny, room: &mut Room) -> Result<TVMFFIAny, Error> {
+    // SAFETY: the result of a call is an owned value.
+    let value = unsafe { Any::from_raw(value) };
+    place::encode(value.as_raw(), room)
+}
+
+/// Returns the place of an error, which passes to Java.
+#[cold]
+fn error_place(error: Error) -> TVMFFIAny {
+    TVMFFIAny::from_bits(kTVMFFIError, owned_handle(error.into_object()) as u64)
+}
+
+/// What `callNumbers` returns if the function fails.
+const FAILED: i32 = -1;
+
+native! {
+    /// `callNumbers(function, stack, kinds, one, two, three)`: calls a function with up to three numbers. The lowest byte of `kinds` is
+    /// their count, and the others are their types. The result, or the error, is written to the header of the buffer of the thread.
+    /// Returns the type of the result, or `FAILED`.
+    fn Java_org_anyfn_Native_callNumbers(env, class, function: i64, stack: i64, kinds: i32, one: i64, two: i64, three: i64) -> i32 {
+        let number = |shift: u32, word: i64| TVMFFIAny::from_bits(kinds >> shift & 0xff, word as u64);
+        let args = [number(8, one), number(16, two), number(24, three)];
+        let stack = stack::at(stack);
+        let mut value = TVMFFIAny::NONE;
+        // SAFETY: Java passes a live function and a count of at most three, and numbers own nothing.
+        let status = stack::with(stack, || unsafe { call_into(function, args.as_ptr(), kinds & 0xff, &mut value) });
+        if status != 0 || value.type_index >= kTVMFFIDLTensorPtr {
+            return Ok(finish_numbers(status, value, stack));
+        }
+        // SAFETY: the buffer belongs to this thread.
+        put_plain(unsafe { &mut (*stack).result }, &value);
+        Ok(value.type_index)
+    }
+}
+
+/// Writes an object or an error to the header of the buffer of the thread. Returns what `callNumbers` returns.
+#[inline(never)]
+fn finish_numbers(status: c_int, value: TVMFFIAny, stack: *mut Stack) -> i32 {
+    let called = if status == 0 { to_place(value, &mut stack::room(stack)) } else { Err(Error::take_raised()) };
+    let (place, status) = match called {
+        Ok(place) => (place, place.type_index),
+        Err(error) => (error_place(error), FAILED),
+    };
+    // SAFETY: the buffer belongs to this thread.
+    unsafe { (*stack).result = place };
+    status
 }
 
 fn int(value: i64) -> TVMFFIAny {

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn::abi::TVMFFIAny;
 
+use crate::place::Room;
+
 /// Header of a buffer. The class `org.anyfn.Stack` writes and reads the same fields.
 #[repr(C)]
 pub(crate) struct Stack {
@@ -16,7 +18,10 @@ pub(crate) struct Stack {
     pub(crate) top: i32,
     /// Size of the buffer in bytes.
     pub(crate) capacity: i32,
-    reserved: i64,
+    /// Address of the buffer.
+    address: i64,
+    /// Place of the result of a call that has no frame: Java reads it before other code runs on the thread.
+    pub(crate) result: TVMFFIAny,
 }
 
 /// Number of class loaders that have used this library so far. The buffers of a class loader are freed when it is unloaded.
@@ -62,6 +67,14 @@ pub(crate) fn keep(stack: *mut Stack) {
 /// Returns the buffer at an address that Java passes.
 pub(crate) fn at(address: i64) -> *mut Stack {
     ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Returns the free part of the buffer of this thread.
+pub(crate) fn room(stack: *mut Stack) -> Room {
+    // SAFETY: the buffer belongs to this thread.
+    let header = unsafe { &*stack };
+    let top = header.top as usize;
+    Room { next: stack.cast::<u8>().wrapping_add(top), size: header.capacity as usize - top }
 }
 
 /// Returns the place at an address that Java passes.

@@ -22,6 +22,8 @@ final class Native {
 
   static native int call(long function, long frame, int room, int count, boolean isPlain, long stack);
 
+  static native int callNumbers(long function, long stack, int kinds, long one, long two, long three);
+
   static native long longs0(long function);
 
   static native long longs1(long function, long a);

@@ -8,13 +8,15 @@ import java.nio.ByteOrder;
 
 /**
  * The buffer that a thread shares with native code. It is a stack of frames, and begins with a header: offset of the first free byte
- * ({@code int}), capacity ({@code int}), address ({@code long}).
+ * ({@code int}), capacity ({@code int}), address ({@code long}), and the place of the result of a call that has no frame.
  *
  * <p>The buffers are plain objects of the JDK, so that the threads of a program do not keep the class loader of this package alive.
  */
 final class Stack {
   /** Size of the header in bytes. */
-  private static final int HEADER = 16;
+  private static final int HEADER = 32;
+  /** Offset of the place of the result of a call that has no frame. It is read before other code runs on the thread. */
+  static final int RESULT = 16;
   /** Size of the buffer in bytes: frames that do not fit have a buffer of their own. */
   private static final int SIZE = 8192;
   /** Size of the buffer of a virtual thread, of which there may be very many. */

@@ -80,6 +80,41 @@ final class CallsTest {
     check(result.startsWith("200;199;") && result.endsWith("2;1;"), result);
   }
 
+  /** Calls with up to three numbers have no frame: each kind of result, also of calls inside of other calls. */
+  @Test
+  static void numbers() {
+    List<Object> results = new java.util.ArrayList<>(List.of(1L, 2.5, true, "short", "a string of more than seven bytes", "x".repeat(100_000)));
+    results.add(null);
+    results.add(java.math.BigInteger.ONE.shiftLeft(100));
+    results.add(List.of(1L, "two"));
+    Function[] self = new Function[1];
+    self[0] = Function.of(args -> {
+      int depth = ((Long) args[0]).intValue();
+      if (depth == 0) {
+        return args.length;
+      }
+      // The calls inside write their results to the same place.
+      for (Object result : results) {
+        Object got = Function.of(given -> result).invoke(depth, 2.5);
+        check(result == null ? got == null : result.equals(got), "expected " + result + ", got " + got);
+      }
+      fails(IllegalStateException.class, () -> Function.of(given -> {
+        throw new IllegalStateException();
+      }).invoke(depth));
+      return (Long) self[0].invoke(depth - 1, 0.5, depth) + depth;
+    });
+    equal(self[0].invoke(20), 213L);
+    Function list = Function.of(List::of);
+    equal(list.invoke(), List.of());
+    equal(list.invoke(-1), List.of(-1L));
+    equal(list.invoke(Long.MIN_VALUE, -0.0), List.of(Long.MIN_VALUE, -0.0));
+    equal(list.invoke(1, 2.5, Integer.MAX_VALUE), List.of(1L, 2.5, (long) Integer.MAX_VALUE));
+    equal(list.invoke(1, 2, 3, 4.5), List.of(1L, 2L, 3L, 4.5));
+    equal(list.invoke((short) 1, 2f, true), List.of(1L, 2.0, true));
+    list.close();
+    fails(IllegalStateException.class, () -> list.invoke(1));
+  }
+
   @Test
   static void endlessRecursion() {
     Function[] self = new Function[1];
