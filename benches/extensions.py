@@ -58,6 +58,28 @@ def node_addon(work):
     return work / "plain.node"
 
 
+def java_version(home):
+    """Returns the version of a JDK, such as 17."""
+    return int(run([Path(home) / "bin/javac", "-version"]).split()[1].split(".")[0].split("-")[0])
+
+
+def java(classes, *homes, work):
+    """Builds the programs of the rows in Java, with the JDKs in `homes`, the oldest first. Returns the last arguments of `java/calls.py`."""
+    folder = work / "java"
+    folder.mkdir(exist_ok=True)
+    includes = [f"-I{homes[0]}/include", f"-I{homes[0]}/include/linux"]
+    run(["cc", "-O2", "-shared", "-fPIC", *includes, HERE / "java/plain.c", "-o", folder / "libplain.so"])
+    sources = [HERE / "java/Plain.java", HERE / "java/Calls.java"]
+    run([f"{homes[0]}/bin/javac", "--release", "17", "-cp", classes, "-d", folder, *sources])
+    if java_version(homes[-1]) >= 22:
+        path = f"{classes}:{folder}"
+        run([f"{homes[-1]}/bin/javac", "--release", "22", "-cp", path, "-d", folder / "ffm", HERE / "java/Ffm.java"])
+    named = [f"java={homes[-1]}"]
+    if java_version(homes[0]) == 17 and len(homes) > 1:
+        named.append(f"java17={homes[0]}")
+    return [folder, classes, *named]
+
+
 def peer(python, work):
     """Builds the benchmarks' C++ files with the headers of the peer: a program, a function library and a plugin."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent

@@ -16,6 +16,7 @@ from rows import (
     CPP_SIZE,
     DEVICE_KERNELS,
     DEVICES,
+    JAVA,
     JAVASCRIPT,
     KERNELS,
     MEMORY,
@@ -44,6 +45,11 @@ ABOUT = {
     CPP_SIZE: "Bytes of code and data of the object files of the same plugins.",
     JAVASCRIPT: "anyfn and a plain addon take turns in one process of Node.js. The functions of the addon (`benches/js/plain.c`) are"
     " written with Node-API for these types alone; those of anyfn are Rust functions that every language can call.",
+    JAVA: "anyfn, plain JNI and, on Java 22 and later, the plain foreign-function API take turns in a process for each row. The functions of"
+    " the plain library (`benches/java/plain.c`) are written for these types alone; those of anyfn are Rust functions that every language"
+    " can call. `typed` is a typed view, `invoke` is `Function.invoke(Object...)`. The column `by FFM` is anyfn's function called through"
+    " the foreign-function API with a buffer of the thread, as a typed view could be. `java17` is Java 17, `java` the newest"
+    " Java of the machine.",
     THREADS: "The figure is the elapsed time per iteration of each thread. Rows that share something are compared with the peer, rows"
     " that share nothing with one thread: a ratio of 1.11 is a scaling of 1.8.",
     CLASSIC: "The functions of `libanyfn.so`, called by the same program. A call with numbers is compared with the same call through"
@@ -82,6 +88,7 @@ COLUMNS = {
     KERNELS: {"numpy": "NumPy", "peer": "apache-tvm"},
     COPIES: {"numpy": "NumPy"},
     JAVASCRIPT: {"plain": "addon"},
+    JAVA: {"jni": "JNI", "ffm": "FFM", "by_ffm": "by FFM"},
     SESSIONS: {"raw": "raw", "polled": "polling", "peer": "apache-tvm"},
     DEVICES: {"raw": "OpenCL"},
     DEVICE_KERNELS: {"hand": "by hand", "cpu": "processor"},

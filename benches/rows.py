@@ -25,6 +25,8 @@ THREADS, RUST = "Two threads", "Rust beside the peer's C++"
 CPP, CPP_COMPILE, CPP_SIZE = "C++ beside the peer's C++", "Compiling C++ plugins", "Size of C++ plugins"
 # The section of calls from Node.js, which are compared with a plain addon.
 JAVASCRIPT = "JavaScript beside a plain addon"
+# The section of calls from Java, which are compared with plain JNI.
+JAVA = "Java beside plain JNI"
 # The section of copies and conversions of tensors, which are compared with NumPy.
 COPIES = "Copies and casts of tensors"
 # The section whose figures are bytes.
@@ -104,6 +106,20 @@ def _classic(count):
     return [Row(f"c_call_{count}"), Row(f"c_classic_call_{count}", against=f"c_call_{count}", limit_ns=13.5)]
 
 
+def _java(name):
+    """Returns the rows of a JDK. Typed views pass numbers as they are, `invoke` takes objects of any class."""
+    return [
+        Row(f"{name}_call_0_typed", against="jni", budget=1.5),
+        Row(f"{name}_call_3_longs_typed", against="jni", budget=1.5),
+        Row(f"{name}_call_0_invoke", against="jni", budget=5.0),
+        Row(f"{name}_call_3_longs_invoke", against="jni", budget=5.0),
+        Row(f"{name}_echo_string", against="jni"),
+        Row(f"{name}_tensor", against="jni"),
+        Row(f"{name}_direct_buffer", against="jni"),
+        Row(f"{name}_callback", against="jni"),
+    ]
+
+
 SECTIONS = {
     "C through function pointers": _plain(
         "c_call_3_ints c_get_global c_string_small c_string_heap c_inc_dec_ref c_type_info c_type_index"
@@ -176,6 +192,8 @@ SECTIONS = {
         Row("js_echo_string", against="plain"),
         Row("js_typed_array", against="plain"),
     ],
+    # The rows of `java/Calls.java`, with the newest JDK and with the oldest.
+    JAVA: [*_java("java"), *_java("java17")],
     # The limit of a string is the time that TVM 0.8 takes.
     CLASSIC: [
         *(row for count in range(5) for row in _classic(count)),

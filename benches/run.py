@@ -4,7 +4,7 @@
 
     run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
            --command ANYFN --sessions BIN --devices BIN
-           [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
+           [--java CLASSES HOME..] [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
 A contender that is not installed is left out, and the reason is printed and written. ``--only`` prints the named rows and
 writes nothing.
@@ -33,6 +33,7 @@ from rows import (
     CPP_SIZE,
     DEVICE_KERNELS,
     DEVICES,
+    JAVA,
     JAVASCRIPT,
     KERNELS,
     PYTHON_SECTIONS,
@@ -50,7 +51,7 @@ COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 # Parts of the benchmarks whose programs are written in Python.
 PYTHON_PROGRAMS = (IN_PYTHON, COMPILED, KERNELS, DEVICE_KERNELS, COPIES, SESSIONS, BUILDS, CPP_COMPILE)
-PARTS = (C, RUST, CPP, DEVICES, JAVASCRIPT, *PYTHON_PROGRAMS)
+PARTS = (C, RUST, CPP, DEVICES, JAVASCRIPT, JAVA, *PYTHON_PROGRAMS)
 
 
 def part_of(section):
@@ -91,6 +92,7 @@ class Bench:
         self.commands[CPP]["anyfn"] = [extensions.cpp_calls(options.library, work), *options.only]
         self.commands[DEVICES]["anyfn"] = [options.devices, *options.only]
         self.attempt("JavaScript", shutil.which("node"), self.build_javascript)
+        self.attempt("Java", options.java, self.build_java)
         self.add_plugins("")
         # An installer compiles the package, too; the packages of the other contenders are installed.
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
@@ -111,12 +113,19 @@ class Bench:
         library = Path(self.options.library).parent / "libanyfn_testing.so"
         self.commands[JAVASCRIPT]["anyfn"] = [node, ROOT / "benches/js/calls.js", addon, library, *self.options.only]
 
+    def build_java(self, java, work):
+        library = Path(self.options.library).parent / "libanyfn_testing.so"
+        line = [self.options.python, ROOT / "benches/java/calls.py", library, *extensions.java(*java, work=work)]
+        self.commands[JAVA]["anyfn"] = [*line, *self.options.only]
+
     def packages_beside_peer(self):
         """Returns the environment variable with the folder of packages that are installed only beside the peer, such as JAX."""
         try:
-            return {"BENCH_JAX": extensions.ask(self.options.peer_python, "sysconfig.get_path('purelib')", "sysconfig")}
-        except (extensions.Unavailable, TypeError):
-            return {}
+            if self.options.peer_python:
+                return {"BENCH_JAX": extensions.ask(self.options.peer_python, "sysconfig.get_path('purelib')", "sysconfig")}
+        except extensions.Unavailable:
+            pass
+        return {}
 
     def build_peer(self, python, work):
         library = extensions.peer(python, work)
@@ -154,7 +163,8 @@ class Bench:
         """Builds the files that a contender needs, or records the reason why the contender is left out."""
         try:
             if not python:
-                raise extensions.Unavailable("there is no Node.js" if who == "JavaScript" else "its Python environment is not set up")
+                reasons = {"JavaScript": "there is no Node.js", "Java": "there is no JDK"}
+                raise extensions.Unavailable(reasons.get(who, "its Python environment is not set up"))
             build(python, self.work)
             if then:
                 then(who, python)
@@ -223,6 +233,7 @@ def parse():
     parser = argparse.ArgumentParser()
     for name in ("--library", "--native", "--command", "--sessions", "--devices", "--python", "--package", "--work"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--java", nargs="+", help="the folder of the classes of the package, and the homes of JDKs")
     parser.add_argument("--peer-python")
     parser.add_argument("--bench-python")
     parser.add_argument("--tvm-python")

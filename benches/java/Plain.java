@@ -1,7 +1,7 @@
 import java.nio.FloatBuffer;
 import java.util.function.LongUnaryOperator;
 
-/** The functions of {@code plain.c}. */
+/** The functions of {@code plain.c} through JNI. */
 final class Plain {
   static {
     System.load(System.getProperty("plain"));

@@ -1,5 +1,6 @@
-/* The calls of Calls.java through JNI alone: what a hand-written library costs. */
+/* The calls of Calls.java through JNI alone, and functions for those of Ffm.java: what a hand-written library costs. */
 #include <jni.h>
+#include <string.h>
 
 JNIEXPORT jlong JNICALL Java_Plain_longs0(JNIEnv* env, jclass cls) {
   (void)env, (void)cls;
@@ -34,3 +35,14 @@ JNIEXPORT jlong JNICALL Java_Plain_callback(JNIEnv* env, jclass cls, jobject f, 
   if (!method) method = (*env)->GetMethodID(env, (*env)->GetObjectClass(env, f), "applyAsLong", "(J)J");
   return (*env)->CallLongMethod(env, f, method, x);
 }
+
+JNIEXPORT jlong plain_longs0(void) { return 0; }
+
+JNIEXPORT jlong plain_longs3(jlong a, jlong b, jlong c) { return a + b + c; }
+
+/* Copies a text, as a function that uses it and returns another one must. */
+JNIEXPORT void plain_echo(const char* text, char* result) { strcpy(result, text); }
+
+JNIEXPORT jdouble plain_first(const float* buffer) { return *buffer; }
+
+JNIEXPORT jlong plain_callback(jlong (*f)(jlong), jlong x) { return f(x); }

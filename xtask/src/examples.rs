@@ -118,6 +118,10 @@ pub(crate) fn bench() -> Result<()> {
         .arg(paths::root().join("bindings/python"))
         .arg("--work")
         .arg(work_dir("bench")?);
+    let homes = java::homes();
+    if !homes.is_empty() {
+        cmd = cmd.arg("--java").arg(java::build_dir().join("classes")).args(homes);
+    }
     if let Some(peer) = paths::peer_python() {
         cmd = cmd.arg("--peer-python").arg(peer);
     }

@@ -77,6 +77,17 @@ pub(crate) fn java() -> Option<PathBuf> {
     jdks().first().map(|jdk| jdk.folder.join("java"))
 }
 
+/// Returns the home folders of the oldest and of the newest JDK.
+pub(crate) fn homes() -> Vec<PathBuf> {
+    let all = jdks();
+    let ends: &[&Jdk] = match &all[..] {
+        [] => &[],
+        [only] => &[only],
+        [oldest, .., newest] => &[oldest, newest],
+    };
+    ends.iter().filter_map(|jdk| Some(jdk.folder.parent()?.to_path_buf())).collect()
+}
+
 /// Returns the folder of what is built.
 pub(crate) fn build_dir() -> PathBuf {
     paths::target_dir().join("java")
@@ -102,6 +113,11 @@ pub(crate) fn build_package(run: &Run) -> Result<()> {
             .arg(&tests)
             .args(java_files(&paths::root().join(PACKAGE).join("test"))?),
     )
+}
+
+/// Builds the package with the libraries of the release build.
+pub(crate) fn build_release_package(run: &Run) -> Result<()> {
+    build(run, &paths::release_dir(), &build_dir())
 }
 
 /// Builds the package with the libraries of the demonstration's build.

@@ -534,6 +534,10 @@ pub(crate) fn bench() -> Vec<Step> {
             .uses(&["release build"])
             .needs_member("bindings/js")
             .skip_if(javascript::unavailable),
+        Step::new("java package", java::build_release_package)
+            .uses(&["release build"])
+            .needs_member("bindings/java")
+            .skip_if(java::unavailable),
         Step::new("benchmarks", |_| examples::bench())
             .uses(&["release build", "python package"])
             .needs_member("bindings/python")

@@ -130,7 +130,7 @@ fn error_place(error: Error) -> TVMFFIAny {
     TVMFFIAny::from_bits(kTVMFFIError, owned_handle(error.into_object()) as u64)
 }
 
-/// What `callNumbers` returns if the function fails.
+/// Result of `callNumbers` if the function fails.
 const FAILED: i32 = -1;
 
 native! {

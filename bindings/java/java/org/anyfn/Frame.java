@@ -20,7 +20,7 @@ final class Frame {
   private static final int COUNT_MAX = (Integer.MAX_VALUE - ROOM_MIN) / PLACE - 1;
   /** Number of arguments that native code receives without a buffer, if they are numbers. */
   private static final int FEW = 3;
-  /** What {@link Native#callNumbers} returns if the function fails. */
+  /** Result of {@link Native#callNumbers} if the function fails. */
   private static final int FAILED = -1;
   /** Payload of an argument that is not there. */
   private static final Long ZERO = 0L;
