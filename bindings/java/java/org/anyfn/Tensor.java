@@ -1,8 +1,5 @@
 package org.anyfn;
 
-import java.lang.invoke.MethodHandle;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.MethodType;
 import java.nio.Buffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -22,8 +19,6 @@ import java.util.Arrays;
 public final class Tensor extends ObjectRef {
   /** A direct buffer, kept alive by a native tensor. Its class keeps the class loader of this package alive, too. */
   private record Kept(Buffer buffer) {}
-
-  private static final MethodHandle IS_ALIVE = isAlive();
 
   private long[] shape;
 
@@ -168,12 +163,13 @@ public final class Tensor extends ObjectRef {
   /**
    * Makes a tensor over the memory of a direct buffer, from its position to its limit, without a copy. The tensor keeps the buffer alive.
    *
-   * <p>The memory of a buffer that an {@code Arena} has made is freed when the arena is closed, although the tensor exists. The arena
-   * must therefore outlive the tensor, and all that native code has made of it.
+   * <p>The memory of an {@code Arena} that can be closed ({@code ofConfined}, {@code ofShared}) would be freed while the tensor exists, so
+   * its buffers are refused. Those of {@code Arena.ofAuto()} and {@code Arena.global()} are not.
    *
    * @param buffer a direct buffer in the byte order of the machine; the elements of a {@link ByteBuffer} are {@code uint8}
    * @param shape the extents; by default the number of remaining elements
    * @return the tensor
+   * @throws IllegalArgumentException if the buffer is not direct, not aligned, too small, or of an arena that can be closed
    */
   public static Tensor wrap(Buffer buffer, long... shape) {
     return wrap(buffer, dtypeOf(buffer), shape);
@@ -200,9 +196,7 @@ public final class Tensor extends ObjectRef {
     if (width > 1 && orderOf(buffer) != ByteOrder.nativeOrder()) {
       throw new IllegalArgumentException("expected a buffer in the byte order of the machine; see `ByteBuffer.order`");
     }
-    if (!isAlive(buffer)) {
-      throw new IllegalArgumentException("the arena of the buffer was closed");
-    }
+    Arenas.check(buffer);
     long bytes = (long) buffer.remaining() * width;
     long bits = (long) dtype.bits() * dtype.lanes();
     if (bits == 0) {
@@ -232,33 +226,6 @@ public final class Tensor extends ObjectRef {
   /** Makes the native tensor of a buffer that is an argument, and returns a reference of it. */
   static long over(Buffer buffer) {
     return over(buffer, dtypeOf(buffer));
-  }
-
-  /** Returns false if the buffer is one of an arena that was closed. */
-  private static boolean isAlive(Buffer buffer) {
-    if (IS_ALIVE == null) {
-      return true;
-    }
-    try {
-      return (boolean) IS_ALIVE.invokeExact(buffer);
-    } catch (Throwable failure) {
-      throw Errors.<RuntimeException>sneaky(failure);
-    }
-  }
-
-  /** Returns {@code buffer -> MemorySegment.ofBuffer(buffer).scope().isAlive()}, or null if this version of Java has no arenas. */
-  private static MethodHandle isAlive() {
-    try {
-      Class<?> segment = Class.forName("java.lang.foreign.MemorySegment");
-      Class<?> scope = Class.forName("java.lang.foreign.MemorySegment$Scope");
-      MethodHandles.Lookup lookup = MethodHandles.publicLookup();
-      MethodHandle ofBuffer = lookup.findStatic(segment, "ofBuffer", MethodType.methodType(segment, Buffer.class));
-      MethodHandle scopeOf = lookup.findVirtual(segment, "scope", MethodType.methodType(scope));
-      MethodHandle isAlive = lookup.findVirtual(scope, "isAlive", MethodType.methodType(boolean.class));
-      return MethodHandles.filterReturnValue(MethodHandles.filterReturnValue(ofBuffer, scopeOf), isAlive);
-    } catch (ReflectiveOperationException error) {
-      return null;
-    }
   }
 
   private static int widthOf(Buffer buffer) {

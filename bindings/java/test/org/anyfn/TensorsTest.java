@@ -134,16 +134,40 @@ final class TensorsTest {
     } catch (ClassNotFoundException error) {
       throw new Runner.Skip("JDK " + Runtime.version().feature() + " has no arenas");
     }
-    AutoCloseable arena = (AutoCloseable) type.getMethod("ofConfined").invoke(null);
+    for (String name : new String[] {"ofConfined", "ofShared"}) {
+      AutoCloseable arena = (AutoCloseable) type.getMethod(name).invoke(null);
+      ByteBuffer buffer = allocate(type, arena);
+      FloatBuffer floats = buffer.asFloatBuffer();
+      for (int closed = 0; closed < 2; closed++) {
+        for (java.nio.Buffer one : new java.nio.Buffer[] {buffer, floats, floats.duplicate(), buffer.slice(8, 8), buffer.asReadOnlyBuffer()}) {
+          String message = fails(IllegalArgumentException.class, () -> Tensor.wrap(one)).getMessage();
+          check(message.contains("arena that can be closed") && message.contains("Arena.ofAuto()"), message);
+          fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(one));
+          fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(java.util.List.of(one)));
+        }
+        if (closed == 0) {
+          arena.close();
+        }
+      }
+    }
+    for (String name : new String[] {"ofAuto", "global"}) {
+      FloatBuffer floats = allocate(type, type.getMethod(name).invoke(null)).asFloatBuffer().put(0, 7);
+      Tensor tensor = Tensor.wrap(floats);
+      floats = null;
+      System.gc();
+      equal(tensor.toFloatArray()[0], 7f);
+    }
+    java.nio.file.Path file = java.nio.file.Files.createTempFile("anyfn-java-", ".bin");
+    java.nio.file.Files.write(file, new byte[] {5, 6});
+    try (java.nio.channels.FileChannel channel = java.nio.channels.FileChannel.open(file)) {
+      equal(Tensor.wrap(channel.map(java.nio.channels.FileChannel.MapMode.READ_ONLY, 0, 2)).toByteArray()[1], (byte) 6);
+    }
+    java.nio.file.Files.delete(file);
+  }
+
+  private static ByteBuffer allocate(Class<?> type, Object arena) throws ReflectiveOperationException {
     Object segment = type.getMethod("allocate", long.class, long.class).invoke(arena, 64L, 8L);
     ByteBuffer buffer = (ByteBuffer) Class.forName("java.lang.foreign.MemorySegment").getMethod("asByteBuffer").invoke(segment);
-    FloatBuffer floats = buffer.order(ByteOrder.nativeOrder()).asFloatBuffer().put(0, 7);
-    equal(Tensor.wrap(floats).toFloatArray()[0], 7f);
-    arena.close();
-    for (java.nio.Buffer one : new java.nio.Buffer[] {buffer, floats}) {
-      String message = fails(IllegalArgumentException.class, () -> Tensor.wrap(one)).getMessage();
-      check(message.contains("arena"), message);
-      fails(IllegalArgumentException.class, () -> Samples.get("echo").invoke(one));
-    }
+    return buffer.order(ByteOrder.nativeOrder());
   }
 }
