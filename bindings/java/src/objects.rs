@@ -184,22 +184,38 @@ fn method(index: i32, position: i32) -> Res<Method> {
 
 native! {
     /// `typePart(index, part)`: returns the index of the parent or -1 (0), the number of fields (1) or of methods (2) that the type
-    /// itself defines.
+    /// itself defines, or 1 if objects can be made from the values of their fields (3).
     fn Java_org_anyfn_Native_typePart(env, class, index: i32, part: i32) -> i32 {
         let info = info(index)?;
         Ok(match part {
             0 => info.parent().map_or(-1, TypeInfo::index),
             1 => info.own_fields().len() as i32,
-            _ => info.own_methods().len() as i32,
+            2 => info.own_methods().len() as i32,
+            _ => i32::from(info.can_make()),
         })
     }
 }
 
 native! {
-    /// `fieldText(index, position, part)`: returns the name (0) or the documentation (1) of a field.
+    /// `fieldText(index, position, part)`: returns the name (0), the documentation (1) or the type (2, as JSON) of a field.
     fn Java_org_anyfn_Native_fieldText(env, class, index: i32, position: i32, part: i32) -> Obj {
         let field = field(index, position)?;
-        byte_array(env, if part == 0 { field.name() } else { field.doc() }.as_bytes())
+        match part {
+            0 => byte_array(env, field.name().as_bytes()),
+            1 => byte_array(env, field.doc().as_bytes()),
+            _ => {
+                let mut schema = String::new();
+                field.schema().write_json(&mut schema);
+                byte_array(env, schema.as_bytes())
+            }
+        }
+    }
+}
+
+native! {
+    /// `typeDoc(index)`: returns the documentation of a type.
+    fn Java_org_anyfn_Native_typeDoc(env, class, index: i32) -> Obj {
+        byte_array(env, info(index)?.doc().as_bytes())
     }
 }
 

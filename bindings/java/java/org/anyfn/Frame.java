@@ -304,6 +304,8 @@ final class Frame {
     } else if (!Lower.putPlain(this::word, at, value)) {
       if (value instanceof BigInteger number) {
         big(at, number);
+      } else if (value instanceof ObjectView view) {
+        use(at, view.object());
       } else {
         long object = Lower.toObject(value, depth);
         owned(at, Native.typeIndexOf(object), object);

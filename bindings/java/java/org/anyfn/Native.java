@@ -80,6 +80,8 @@ final class Native {
 
   static native byte[] fieldText(int index, int position, int part);
 
+  static native byte[] typeDoc(int index);
+
   static native boolean isWritable(int index, int position);
 
   static native byte[] methodName(int index, int position);

@@ -1,5 +1,6 @@
 package org.anyfn;
 
+import java.lang.annotation.Annotation;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.ParameterizedType;
@@ -29,7 +30,15 @@ public final class ObjectType {
   private record RecordType(ObjectType type, RecordComponent[] components) {}
 
   /** The place of a field: the type that defines it, and its position there. */
-  record Field(String name, String doc, int typeIndex, int position, boolean isWritable) {}
+  record Field(String name, String doc, int typeIndex, int position, boolean isWritable) {
+    /** Returns the type of the field as JSON. */
+    String schema() {
+      return Value.text(Native.fieldText(typeIndex, position, 2));
+    }
+  }
+
+  /** The name of a method, and whether it is called without an object. */
+  record MethodName(String name, boolean isStatic) {}
 
   /** A method, which is valid as long as the type and those above have this number of methods. */
   private record Method(Function function, boolean isStatic, int count) {}
@@ -83,9 +92,10 @@ public final class ObjectType {
    * ObjectRef#toRecord} converts an object to a record.
    *
    * @param key the type key, by which all languages know the type
-   * @param record the class of the record. {@code long} and {@code int} become int, {@code double} and {@code float} float; fields of
-   *     records of defined types have that type. Fields of other classes, also {@code String}, take any value, because a component may be
-   *     null; {@link ObjectRef#toRecord} checks the class
+   * @param record the class of the record. {@code long} and {@code int} become int, {@code double} and {@code float} float,
+   *     {@code boolean} bool and {@code String} str. A {@code String} with an annotation named {@code Nullable}, such as that of JSpecify, may
+   *     be null. Fields of records of defined types have that type. Fields of other classes take any value, and may be null; {@link
+   *     ObjectRef#toRecord} checks the class
    * @return the type
    * @throws AnyfnException.TypeError if another type has the key
    */
@@ -113,7 +123,7 @@ public final class ObjectType {
           throw new AnyfnException.TypeError("the record must begin with the fields of " + parent.key + ": " + String.join(", ", above));
         }
       } else {
-        own.put(components[at].getName(), schemaOf(key, record, components[at].getType()));
+        own.put(components[at].getName(), schemaOf(key, record, components[at]));
       }
     }
     ObjectType type = define(key, own, parent);
@@ -121,7 +131,11 @@ public final class ObjectType {
     return type;
   }
 
-  private static String schemaOf(String key, Class<?> record, Class<?> type) {
+  private static String schemaOf(String key, Class<?> record, RecordComponent component) {
+    Class<?> type = component.getType();
+    if (type == String.class) {
+      return isNullable(component) ? "{\"type\":\"Optional\",\"args\":[{\"type\":\"str\"}]}" : "str";
+    }
     if (type == long.class || type == int.class || type == short.class || type == byte.class) {
       return "int";
     }
@@ -136,6 +150,20 @@ public final class ObjectType {
     }
     RecordType known = type.isRecord() ? RECORDS.get(type)[0] : null;
     return known != null ? known.type.key : "Any";
+  }
+
+  /** Returns true if a component has an annotation named {@code Nullable}, of any package, that the VM keeps. */
+  private static boolean isNullable(RecordComponent component) {
+    return hasNullable(component.getAnnotations()) || hasNullable(component.getAnnotatedType().getAnnotations());
+  }
+
+  private static boolean hasNullable(Annotation[] annotations) {
+    for (Annotation annotation : annotations) {
+      if (annotation.annotationType().getSimpleName().equals("Nullable")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /**
@@ -339,6 +367,33 @@ public final class ObjectType {
       }
     }
     throw new AnyfnException.AttributeError("the type " + key + " has no method '" + name + "'");
+  }
+
+  /** Returns the fields, those of the parent first. */
+  java.util.Collection<Field> fields() {
+    return fields.values();
+  }
+
+  /** Returns the methods by which the type and those above are called, without those of the type of all objects. */
+  java.util.Collection<MethodName> methodNames() {
+    Map<String, MethodName> found = new LinkedHashMap<>();
+    for (ObjectType type = this; type != null && type.parent != null; type = type.parent) {
+      for (int position = 0; position < Native.typePart(type.index, 2); position++) {
+        String name = Value.text(Native.methodName(type.index, position));
+        found.putIfAbsent(name, new MethodName(name, Native.isStatic(type.index, position)));
+      }
+    }
+    return found.values();
+  }
+
+  /** Returns the documentation of the type. */
+  String doc() {
+    return Value.text(Native.typeDoc(index));
+  }
+
+  /** Returns true if {@link #newInstance} can make objects. */
+  boolean canMake() {
+    return Native.typePart(index, 3) != 0;
   }
 
   Field find(String name) {

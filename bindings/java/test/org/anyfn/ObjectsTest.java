@@ -4,6 +4,10 @@ import static org.anyfn.Runner.check;
 import static org.anyfn.Runner.equal;
 import static org.anyfn.Runner.fails;
 
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
 import java.util.List;
 import java.util.Map;
 
@@ -40,6 +44,9 @@ final class ObjectsTest {
     object.setField("x", 7);
     equal(object.field("x"), 7L);
     fails(AnyfnException.TypeError.class, () -> object.setField("x", "text"));
+    fails(AnyfnException.TypeError.class, () -> object.setField("name", 5));
+    String none = fails(AnyfnException.TypeError.class, () -> Samples.get("echo").invoke(new Point(1, 2.5, null))).getMessage();
+    check(none.contains("field 'name'") && none.contains("expected str but got None"), none);
     ObjectType.define("java.test.Line", Line.class);
     Line line = new Line(new Point(1, 1, "a"), new Point(2, 2, "b"), List.of("t", 3L));
     ObjectRef made = (ObjectRef) Samples.get("echo").invoke(line);
@@ -120,7 +127,12 @@ final class ObjectsTest {
 
   record Path(List<Spot> spots, Map<String, Spot> named) {}
 
-  record Spot(long x, String label) {}
+  record Spot(long x, @Nullable String label) {}
+
+  /** An annotation of any package with this name counts. */
+  @Retention(RetentionPolicy.RUNTIME)
+  @Target(ElementType.TYPE_USE)
+  @interface Nullable {}
 
   @Test
   static void recordsThatContainThemselves() {
@@ -141,8 +153,9 @@ final class ObjectsTest {
     equal(back.spots().get(0).x(), 1L);
     equal(back, path);
     ObjectRef spot = (ObjectRef) ((List<?>) object.field("spots")).get(0);
-    spot.setField("label", 5);
-    fails(AnyfnException.TypeError.class, () -> spot.toRecord(Spot.class));
+    fails(AnyfnException.TypeError.class, () -> spot.setField("label", 5));
+    spot.setField("label", null);
+    equal(spot.toRecord(Spot.class), new Spot(1, null));
     object.setField("spots", List.of("no spot"));
     fails(AnyfnException.TypeError.class, () -> object.toRecord(Path.class));
   }
