@@ -148,11 +148,14 @@ fn java_files(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Compiles the package, and packs it with the libraries in the folder `from`.
 fn build(run: &Run, from: &Path, out: &Path) -> Result<()> {
     let jdk = oldest()?;
+    let annotations = annotations(run, &jdk, out)?;
     let classes = out.join("classes");
     empty(&classes)?;
     run.cmd(
         jdk.program("javac")
-            .words("--release 17 -Xlint:all -Xdoclint:all/protected -Werror -d")
+            .words("--release 17 -Xlint:all -Xdoclint:all/protected -Werror --module-path")
+            .arg(&annotations)
+            .arg("-d")
             .arg(&classes)
             .args(java_files(&paths::root().join(PACKAGE).join("java"))?),
     )?;
@@ -161,6 +164,19 @@ fn build(run: &Run, from: &Path, out: &Path) -> Result<()> {
     python::copy_folder(&classes, &packed, &[])?;
     add_libraries(run, from, &packed, cfg!(target_arch = "aarch64"))?;
     pack(run, &jdk, &packed, &jar_in(out))
+}
+
+/// Compiles the annotations that the sources of the package use, and returns their folder. Programs do not need them.
+fn annotations(run: &Run, jdk: &Jdk, out: &Path) -> Result<PathBuf> {
+    let folder = out.join("annotations");
+    empty(&folder)?;
+    run.cmd(
+        jdk.program("javac")
+            .words("--release 17 -Xlint:all -Werror -d")
+            .arg(&folder)
+            .args(java_files(&paths::root().join(PACKAGE).join("annotations"))?),
+    )?;
+    Ok(folder)
 }
 
 /// Copies the libraries in `from` into the folder of a package, without their debug information, and writes their digest.
@@ -255,6 +271,7 @@ fn command(jdk: &Jdk, classes: &[String]) -> Cmd {
         .env("ANYFN_ROOT", paths::root())
         .env("ANYFN_LIB_DIR", &built)
         .env("ANYFN_JAR", jar_in(&out))
+        .env("ANYFN_ANNOTATIONS", out.join("annotations"))
         .env("ANYFN_TESTING_LIB", built.join("libanyfn_testing.so"))
 }
 
@@ -286,7 +303,9 @@ pub(crate) fn dist(run: &Run, from: &Path, to: &Path, is_here: bool, is_aarch64:
         let pages = out.join("javadoc");
         run.cmd(
             jdk.program("javadoc")
-                .words("-quiet --release 17 -notimestamp -Xdoclint:all -Werror -d")
+                .words("-quiet --release 17 -notimestamp -Xdoclint:all -Werror --module-path")
+                .arg(out.join("annotations"))
+                .arg("-d")
                 .arg(&pages)
                 .args(java_files(&sources)?),
         )?;

@@ -58,6 +58,7 @@ const NOT_RUST: &[&str] = &[
     "bindings/js/tools",
     "bindings/js/web",
     "bindings/js/prebuilds",
+    "bindings/java/annotations",
     "bindings/java/java",
     "bindings/java/test",
 ];
@@ -539,7 +540,7 @@ pub(crate) fn bench() -> Vec<Step> {
             .needs_member("bindings/java")
             .skip_if(java::unavailable),
         Step::new("benchmarks", |_| examples::bench())
-            .uses(&["release build", "python package"])
+            .uses(&["release build", "python package", "java package"])
             .needs_member("bindings/python")
             .needs_member("benches")
             .skip_if(python::unavailable),

@@ -5,5 +5,7 @@
  * {@code --enable-native-access=org.anyfn}, or {@code ALL-UNNAMED} if the jar is on the class path.
  */
 module org.anyfn {
+  requires static org.jspecify;
+
   exports org.anyfn;
 }

@@ -3,6 +3,7 @@ package org.anyfn;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiFunction;
+import org.jspecify.annotations.Nullable;
 
 /**
  * An error of native code, or of another language. Its {@link #kind} is the name of its class there, such as {@code ValueError}.
@@ -11,7 +12,7 @@ import java.util.function.BiFunction;
  */
 public class AnyfnException extends RuntimeException {
   private static final long serialVersionUID = 1;
-  private static final Map<String, BiFunction<String, Throwable, ? extends AnyfnException>> CLASSES = new ConcurrentHashMap<>();
+  private static final Map<String, BiFunction<String, @Nullable Throwable, ? extends AnyfnException>> CLASSES = new ConcurrentHashMap<>();
 
   static {
     register("ValueError", ValueError::new);
@@ -42,7 +43,7 @@ public class AnyfnException extends RuntimeException {
    * @param message the message
    * @param cause the cause, or null
    */
-  public AnyfnException(String kind, String message, Throwable cause) {
+  public AnyfnException(String kind, String message, @Nullable Throwable cause) {
     super(message, cause);
     this.kind = kind;
   }
@@ -69,13 +70,13 @@ public class AnyfnException extends RuntimeException {
    * @param make a function from message and cause to an exception, whose {@link #kind} must be {@code kind}. If it returns null, the
    *     exception is a plain {@code AnyfnException}
    */
-  public static void register(String kind, BiFunction<String, Throwable, ? extends AnyfnException> make) {
+  public static void register(String kind, BiFunction<String, @Nullable Throwable, ? extends AnyfnException> make) {
     CLASSES.put(kind, make);
   }
 
   /** Makes the exception of a kind. */
-  static AnyfnException make(String kind, String message, Throwable cause) {
-    BiFunction<String, Throwable, ? extends AnyfnException> make = CLASSES.get(kind);
+  static AnyfnException make(String kind, String message, @Nullable Throwable cause) {
+    BiFunction<String, @Nullable Throwable, ? extends AnyfnException> make = CLASSES.get(kind);
     AnyfnException made = make != null ? make.apply(message, cause) : null;
     return made != null ? made : new AnyfnException(kind, message, cause);
   }
@@ -99,7 +100,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public ValueError(String message, Throwable cause) {
+    public ValueError(String message, @Nullable Throwable cause) {
       super("ValueError", message, cause);
     }
   }
@@ -123,7 +124,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public TypeError(String message, Throwable cause) {
+    public TypeError(String message, @Nullable Throwable cause) {
       super("TypeError", message, cause);
     }
   }
@@ -147,7 +148,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public RuntimeError(String message, Throwable cause) {
+    public RuntimeError(String message, @Nullable Throwable cause) {
       super("RuntimeError", message, cause);
     }
   }
@@ -171,7 +172,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public KeyError(String message, Throwable cause) {
+    public KeyError(String message, @Nullable Throwable cause) {
       super("KeyError", message, cause);
     }
   }
@@ -195,7 +196,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public IndexError(String message, Throwable cause) {
+    public IndexError(String message, @Nullable Throwable cause) {
       super("IndexError", message, cause);
     }
   }
@@ -219,7 +220,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public AttributeError(String message, Throwable cause) {
+    public AttributeError(String message, @Nullable Throwable cause) {
       super("AttributeError", message, cause);
     }
   }
@@ -243,7 +244,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public NotImplementedError(String message, Throwable cause) {
+    public NotImplementedError(String message, @Nullable Throwable cause) {
       super("NotImplementedError", message, cause);
     }
   }
@@ -267,7 +268,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public MemoryError(String message, Throwable cause) {
+    public MemoryError(String message, @Nullable Throwable cause) {
       super("MemoryError", message, cause);
     }
   }
@@ -291,7 +292,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public PermissionError(String message, Throwable cause) {
+    public PermissionError(String message, @Nullable Throwable cause) {
       super("PermissionError", message, cause);
     }
   }
@@ -315,7 +316,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public ConnectionError(String message, Throwable cause) {
+    public ConnectionError(String message, @Nullable Throwable cause) {
       super("ConnectionError", message, cause);
     }
   }
@@ -339,7 +340,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public TimeoutError(String message, Throwable cause) {
+    public TimeoutError(String message, @Nullable Throwable cause) {
       super("TimeoutError", message, cause);
     }
   }
@@ -363,7 +364,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public OSError(String message, Throwable cause) {
+    public OSError(String message, @Nullable Throwable cause) {
       super("OSError", message, cause);
     }
   }
@@ -387,7 +388,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public CancelledError(String message, Throwable cause) {
+    public CancelledError(String message, @Nullable Throwable cause) {
       super("CancelledError", message, cause);
     }
   }
@@ -411,7 +412,7 @@ public class AnyfnException extends RuntimeException {
      * @param message the message
      * @param cause the cause, or null
      */
-    public InternalError(String message, Throwable cause) {
+    public InternalError(String message, @Nullable Throwable cause) {
       super("InternalError", message, cause);
     }
   }

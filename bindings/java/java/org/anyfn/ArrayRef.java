@@ -1,6 +1,7 @@
 package org.anyfn;
 
 import java.util.Collection;
+import org.jspecify.annotations.Nullable;
 
 /** An immutable native sequence, {@code ffi.Array}, as a list. Lists are passed to native code as such sequences. */
 public final class ArrayRef extends Sequence {
@@ -18,7 +19,7 @@ public final class ArrayRef extends Sequence {
    * @param elements the elements
    * @return the sequence
    */
-  public static ArrayRef of(Object... elements) {
+  public static ArrayRef of(@Nullable Object... elements) {
     return (ArrayRef) Frame.call(Globals.ARRAY, elements);
   }
 
@@ -28,7 +29,7 @@ public final class ArrayRef extends Sequence {
    * @param elements the elements
    * @return the sequence
    */
-  public static ArrayRef copyOf(Collection<?> elements) {
+  public static ArrayRef copyOf(Collection<? extends @Nullable Object> elements) {
     return of(elements.toArray());
   }
 

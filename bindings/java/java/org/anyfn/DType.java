@@ -1,5 +1,7 @@
 package org.anyfn;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * The type of an element of a tensor, such as {@code float32}.
  */
@@ -70,7 +72,7 @@ public final class DType {
   }
 
   @Override
-  public boolean equals(Object other) {
+  public boolean equals(@Nullable Object other) {
     return other instanceof DType dtype && dtype.word == word;
   }
 

@@ -1,6 +1,7 @@
 package org.anyfn;
 
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /** A mutable native mapping, {@code ffi.Dict}, as a map. All holders of the native object see changes. */
 public final class DictRef extends Mapping {
@@ -19,19 +20,19 @@ public final class DictRef extends Mapping {
    * @param entries the entries
    * @return the mapping
    */
-  public static DictRef copyOf(Map<?, ?> entries) {
+  public static DictRef copyOf(Map<? extends @Nullable Object, ? extends @Nullable Object> entries) {
     return (DictRef) Frame.call(Globals.DICT, Frame.flat(entries));
   }
 
   @Override
-  public Object put(Object key, Object value) {
+  public @Nullable Object put(@Nullable Object key, @Nullable Object value) {
     Object before = get(key);
     Frame.call(SET, this, key, value);
     return before;
   }
 
   @Override
-  public Object remove(Object key) {
+  public @Nullable Object remove(@Nullable Object key) {
     Object before = get(key);
     removeKey(key);
     return before;

@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import org.jspecify.annotations.Nullable;
 
 /** A native function. Functions of all languages are native functions. */
 public final class Function extends ObjectRef implements PackedFunc {
@@ -140,7 +141,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @param value the value
    * @return the converted value
    */
-  public static Object convert(Object value) {
+  public static @Nullable Object convert(@Nullable Object value) {
     if (value instanceof NativeObject || value == null) {
       return value;
     }
@@ -157,7 +158,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @throws AnyfnException if the function fails. An exception of a Java function that the function calls is thrown unchanged
    */
   @Override
-  public Object invoke(Object... args) {
+  public @Nullable Object invoke(@Nullable Object... args) {
     java.util.Objects.requireNonNull(args, "args; to pass null as an argument, write `invoke((Object) null)`");
     try {
       return Frame.call(handle, args);
@@ -173,7 +174,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @param args the positional arguments
    * @return the result
    */
-  public Object invokeNamed(Map<String, ?> named, Object... args) {
+  public @Nullable Object invokeNamed(Map<String, ? extends @Nullable Object> named, @Nullable Object... args) {
     return Globals.call("ffi.FunctionCallNamed", this, args, named);
   }
 
@@ -187,7 +188,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @param args the arguments
    * @return the result
    */
-  public CompletableFuture<Object> invokeAsync(Object... args) {
+  public CompletableFuture<@Nullable Object> invokeAsync(@Nullable Object... args) {
     return AsyncCall.start(AsyncCall.EXECUTOR, this, args);
   }
 
@@ -198,7 +199,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    * @param args the arguments
    * @return the result
    */
-  public CompletableFuture<Object> invokeAsync(Executor executor, Object... args) {
+  public CompletableFuture<@Nullable Object> invokeAsync(Executor executor, @Nullable Object... args) {
     return AsyncCall.start(executor, this, args);
   }
 
@@ -225,7 +226,7 @@ public final class Function extends ObjectRef implements PackedFunc {
    *
    * @return the signature, or null if the function has none
    */
-  public String signature() {
+  public @Nullable String signature() {
     long object = enter();
     try {
       byte[] text = Native.signature(object);

@@ -1,5 +1,7 @@
 package org.anyfn;
 
+import org.jspecify.annotations.Nullable;
+
 /** Operations on graphs of objects. */
 public final class Graph {
   private Graph() {}
@@ -11,7 +13,7 @@ public final class Graph {
    * @param b another value
    * @return true if they have the same structure
    */
-  public static boolean isEqual(Object a, Object b) {
+  public static boolean isEqual(@Nullable Object a, @Nullable Object b) {
     return (Boolean) Globals.call("ffi.StructuralEqual", a, b, false, false);
   }
 
@@ -21,7 +23,7 @@ public final class Graph {
    * @param value a value
    * @return the hash
    */
-  public static long hash(Object value) {
+  public static long hash(@Nullable Object value) {
     return ((Number) Globals.call("ffi.StructuralHash", value, false, false)).longValue();
   }
 
@@ -31,7 +33,7 @@ public final class Graph {
    * @param value a value
    * @return the text
    */
-  public static String toJson(Object value) {
+  public static String toJson(@Nullable Object value) {
     return (String) Globals.call("ffi.ToJSONGraphString", value, null);
   }
 
@@ -41,7 +43,7 @@ public final class Graph {
    * @param text what {@link #toJson} has written
    * @return the value
    */
-  public static Object fromJson(String text) {
+  public static @Nullable Object fromJson(String text) {
     return Globals.call("ffi.FromJSONGraphString", text);
   }
 }

@@ -1,6 +1,7 @@
 package org.anyfn;
 
 import java.util.Collection;
+import org.jspecify.annotations.Nullable;
 
 /** A mutable native sequence, {@code ffi.List}, as a list. All holders of the native object see changes. */
 public final class ListRef extends Sequence {
@@ -21,7 +22,7 @@ public final class ListRef extends Sequence {
    * @param elements the elements
    * @return the sequence
    */
-  public static ListRef of(Object... elements) {
+  public static ListRef of(@Nullable Object... elements) {
     return (ListRef) Frame.call(Globals.LIST, elements);
   }
 
@@ -31,26 +32,26 @@ public final class ListRef extends Sequence {
    * @param elements the elements
    * @return the sequence
    */
-  public static ListRef copyOf(Collection<?> elements) {
+  public static ListRef copyOf(Collection<? extends @Nullable Object> elements) {
     return of(elements.toArray());
   }
 
   @Override
-  public Object set(int index, Object value) {
+  public @Nullable Object set(int index, @Nullable Object value) {
     Object before = get(index);
     Frame.call(SET, this, index, value);
     return before;
   }
 
   @Override
-  public void add(int index, Object value) {
+  public void add(int index, @Nullable Object value) {
     java.util.Objects.checkIndex(index, size() + 1);
     modCount++;
     Frame.call(INSERT, this, index, value);
   }
 
   @Override
-  public Object remove(int index) {
+  public @Nullable Object remove(int index) {
     Object before = get(index);
     modCount++;
     Frame.call(ERASE, this, index);

@@ -6,9 +6,10 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Set;
+import org.jspecify.annotations.Nullable;
 
 /** A native mapping as a map. */
-abstract sealed class Mapping extends AbstractMap<Object, Object> implements NativeObject permits MapRef, DictRef {
+abstract sealed class Mapping extends AbstractMap<@Nullable Object, @Nullable Object> implements NativeObject permits MapRef, DictRef {
   /** The functions of a kind of mappings. */
   record Functions(Handle get, Handle count, Handle size, Handle iterate) {
     static Functions of(String key) {
@@ -33,7 +34,7 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
   }
 
   @Override
-  public boolean containsKey(Object key) {
+  public boolean containsKey(@Nullable Object key) {
     try {
       return ((Number) Frame.call(functions.count, this, key)).longValue() > 0;
     } catch (IllegalArgumentException error) {
@@ -43,12 +44,12 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
   }
 
   @Override
-  public boolean containsValue(Object value) {
+  public boolean containsValue(@Nullable Object value) {
     return super.containsValue(Value.normal(value));
   }
 
   @Override
-  public Object get(Object key) {
+  public @Nullable Object get(@Nullable Object key) {
     return containsKey(key) ? Frame.call(functions.get, this, key) : null;
   }
 
@@ -121,7 +122,7 @@ abstract sealed class Mapping extends AbstractMap<Object, Object> implements Nat
   }
 
   @Override
-  public boolean isSame(Object other) {
+  public boolean isSame(@Nullable Object other) {
     return Value.isSame(this, other);
   }
 

@@ -1,5 +1,7 @@
 package org.anyfn;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * A native object. It is released when the garbage collector frees the Java object, or by {@link #close}.
  *
@@ -20,7 +22,7 @@ public sealed interface NativeObject extends AutoCloseable permits ObjectRef, Se
    * @param other another object
    * @return true if they are the same
    */
-  boolean isSame(Object other);
+  boolean isSame(@Nullable Object other);
 
   /** Releases the object, after calls in progress have ended. Using it afterwards throws {@link IllegalStateException}. */
   @Override

@@ -1,6 +1,7 @@
 package org.anyfn;
 
 import java.lang.ref.Reference;
+import org.jspecify.annotations.Nullable;
 
 /** A native object. Its fields are read and set by name, whatever language defines its type. */
 public sealed class ObjectRef implements NativeObject permits Function, Tensor, Module, Shape {
@@ -34,7 +35,7 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    * @return its value
    * @throws AnyfnException.AttributeError if there is no such field
    */
-  public Object field(String name) {
+  public @Nullable Object field(String name) {
     ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
     long object = enter();
     try {
@@ -56,7 +57,7 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    * @throws AnyfnException.AttributeError if there is no such field
    * @throws AnyfnException.TypeError if the value has the wrong type, or the field is read-only
    */
-  public void setField(String name, Object value) {
+  public void setField(String name, @Nullable Object value) {
     ObjectType.Field found = ObjectType.ofIndex(typeIndex).find(name);
     long object = enter();
     try {
@@ -74,7 +75,7 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
    * @return the result
    * @throws AnyfnException.AttributeError if there is no such method
    */
-  public Object call(String method, Object... args) {
+  public @Nullable Object call(String method, @Nullable Object... args) {
     return ObjectType.ofIndex(typeIndex).call(this, method, args);
   }
 
@@ -104,13 +105,13 @@ public sealed class ObjectRef implements NativeObject permits Function, Tensor, 
   }
 
   @Override
-  public boolean isSame(Object other) {
+  public boolean isSame(@Nullable Object other) {
     return Value.isSame(this, other);
   }
 
   /** Returns true if the other object refers to the same native object. {@link Graph#isEqual} compares the fields. */
   @Override
-  public boolean equals(Object other) {
+  public boolean equals(@Nullable Object other) {
     return isSame(other);
   }
 

@@ -14,6 +14,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.jspecify.annotations.Nullable;
 
 /** A type of native objects: its key, its fields and its methods. Types of all languages exist for the lifetime of the process. */
 public final class ObjectType {
@@ -112,7 +113,7 @@ public final class ObjectType {
    * @return the type
    * @throws AnyfnException.TypeError if another type has the key, or the components do not begin with the fields of the parent
    */
-  public static ObjectType define(String key, Class<? extends Record> record, ObjectType parent) {
+  public static ObjectType define(String key, Class<? extends Record> record, @Nullable ObjectType parent) {
     RecordComponent[] components = record.getRecordComponents();
     int inherited = parent == null ? 0 : parent.fields.size();
     List<String> above = parent == null ? List.of() : List.copyOf(parent.fields.keySet());
@@ -175,7 +176,7 @@ public final class ObjectType {
    * @return the type
    * @throws AnyfnException.TypeError if another type has the key
    */
-  public static ObjectType define(String key, Map<String, String> fields, ObjectType parent) {
+  public static ObjectType define(String key, Map<String, String> fields, @Nullable ObjectType parent) {
     List<Object> told = new ArrayList<>();
     fields.forEach((name, type) -> told.add(Map.of("name", name, "type", type, "flags", 1)));
     // Structural equality compares the fields.
@@ -294,7 +295,7 @@ public final class ObjectType {
    * @return the object
    * @throws AnyfnException if a field is missing or has the wrong type
    */
-  public ObjectRef newInstance(Map<String, ?> values) {
+  public ObjectRef newInstance(Map<String, ? extends @Nullable Object> values) {
     List<Object> args = new ArrayList<>();
     args.add(key);
     values.forEach(
@@ -410,7 +411,7 @@ public final class ObjectType {
    * @param name the name of the attribute
    * @return its value, or null
    */
-  public Object attribute(String name) {
+  public @Nullable Object attribute(String name) {
     return Frame.read((frame, room) -> Native.typeAttribute(index, Value.utf8(name), frame, room));
   }
 
@@ -428,7 +429,7 @@ public final class ObjectType {
    *
    * @return the parent, or null
    */
-  public ObjectType parent() {
+  public @Nullable ObjectType parent() {
     return parent;
   }
 

@@ -1,5 +1,7 @@
 package org.anyfn;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * A function that takes any values and returns any value. Native functions ({@link Function}) are instances, and a lambda of this type can
  * be passed to native code, which may keep it and call it later from any thread.
@@ -36,5 +38,5 @@ public interface PackedFunc {
    * @return the result, or null
    * @throws Exception what the function throws. An exception that leaves a lambda passes through native code unchanged
    */
-  Object invoke(Object... args) throws Exception;
+  @Nullable Object invoke(@Nullable Object... args) throws Exception;
 }

@@ -2,9 +2,10 @@ package org.anyfn;
 
 import java.util.AbstractList;
 import java.util.RandomAccess;
+import org.jspecify.annotations.Nullable;
 
 /** A native sequence as a list. */
-abstract sealed class Sequence extends AbstractList<Object> implements NativeObject, RandomAccess permits ArrayRef, ListRef {
+abstract sealed class Sequence extends AbstractList<@Nullable Object> implements NativeObject, RandomAccess permits ArrayRef, ListRef {
   final Handle handle;
   final int typeIndex;
   private final Handle getter;
@@ -18,7 +19,7 @@ abstract sealed class Sequence extends AbstractList<Object> implements NativeObj
   }
 
   @Override
-  public Object get(int index) {
+  public @Nullable Object get(int index) {
     java.util.Objects.checkIndex(index, size());
     return Frame.call(getter, this, index);
   }
@@ -29,22 +30,22 @@ abstract sealed class Sequence extends AbstractList<Object> implements NativeObj
   }
 
   @Override
-  public boolean contains(Object element) {
+  public boolean contains(@Nullable Object element) {
     return super.contains(Value.normal(element));
   }
 
   @Override
-  public int indexOf(Object element) {
+  public int indexOf(@Nullable Object element) {
     return super.indexOf(Value.normal(element));
   }
 
   @Override
-  public int lastIndexOf(Object element) {
+  public int lastIndexOf(@Nullable Object element) {
     return super.lastIndexOf(Value.normal(element));
   }
 
   @Override
-  public boolean remove(Object element) {
+  public boolean remove(@Nullable Object element) {
     return super.remove(Value.normal(element));
   }
 
@@ -54,7 +55,7 @@ abstract sealed class Sequence extends AbstractList<Object> implements NativeObj
   }
 
   @Override
-  public boolean isSame(Object other) {
+  public boolean isSame(@Nullable Object other) {
     return Value.isSame(this, other);
   }
 

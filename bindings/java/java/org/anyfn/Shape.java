@@ -1,6 +1,7 @@
 package org.anyfn;
 
 import java.util.Arrays;
+import org.jspecify.annotations.Nullable;
 
 /** The extents of a tensor, {@code ffi.Shape}. */
 public final class Shape extends ObjectRef {
@@ -34,7 +35,7 @@ public final class Shape extends ObjectRef {
 
   /** Returns true if the other object is a shape with the same extents. */
   @Override
-  public boolean equals(Object other) {
+  public boolean equals(@Nullable Object other) {
     return other instanceof Shape shape && Arrays.equals(toArray(), shape.toArray());
   }
 

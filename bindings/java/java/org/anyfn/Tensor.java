@@ -9,6 +9,7 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 import java.nio.ShortBuffer;
 import java.util.Arrays;
+import org.jspecify.annotations.Nullable;
 
 /**
  * An array of numbers, which native code and Java use without a copy.
@@ -343,7 +344,7 @@ public final class Tensor extends ObjectRef {
    *
    * @return a new array, or null if the tensor is compact
    */
-  public long[] strides() {
+  public long @Nullable [] strides() {
     long object = enter();
     try {
       return Native.tensorStrides(object);
