@@ -164,6 +164,27 @@ def deploy(options, library):
         row("Deploy", language, "C: saxpy", shown, float(facts.get("ns_per_call", "nan")), right)
 
 
+def java_board(options):
+    step("a C function, uploaded by a Java program to such a server and timed there (examples/board/Board.java)")
+    if not options.board or not options.java:
+        print(f"   left out: {options.no_board or 'no JDK is installed'}")
+        return
+    library = Path(options.work) / "saxpy_board.so"
+    command = ["aarch64-linux-gnu-gcc", "-O3", "-shared", "-fPIC", f"-I{ROOT}/bindings/c/include"]
+    subprocess.run([*command, str(ROOT / "examples/kernels/saxpy.c"), "-o", str(library)], check=True)
+    program, jar = options.java
+    command = [program, "-cp", jar, str(ROOT / "examples/board/Board.java"), str(library), "--start", *options.board]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    lines = done.stdout.splitlines()
+    for line in lines:
+        print(f"   | {line}")
+    time_there = next((line for line in lines if line.startswith("saxpy takes")), "")
+    right = done.returncode == 0 and "saxpy is equal to a loop here" in lines and time_there != ""
+    ns = float(time_there.split()[2]) * 1e6 if time_there else None
+    shown = "equal to a loop here" if right else done.stderr.strip()[-80:]
+    row("Experiment", "Java", "AArch64: saxpy, timed there", shown, ns, right)
+
+
 def board(options):
     step("the matmul, compiled here for AArch64 and run by a server there, a board in an emulator (examples/board/board.py)")
     if not options.board:
@@ -219,6 +240,7 @@ def main():
     deploy(options, library)
     link.scenario(step, row, options)
     board(options)
+    java_board(options)
     del module
     return 1 if summary() else 0
 

@@ -23,8 +23,17 @@ const CORPUS: &str = "ConformanceTest";
 const JDKS: &str = "/usr/lib/jvm";
 
 /// Files that determine the results of the tests, besides the libraries.
-pub(crate) const SOURCES: &[&str] =
-    &[PACKAGE, "xtask/src/java.rs", "README.md", "docs/java.md", "docs/start/java.md", ".x/setup"];
+pub(crate) const SOURCES: &[&str] = &[
+    PACKAGE,
+    "xtask/src/java.rs",
+    "examples/board",
+    "examples/kernels",
+    "bindings/c/include",
+    "README.md",
+    "docs/java.md",
+    "docs/start/java.md",
+    ".x/setup",
+];
 
 /// A JDK: its version, and the folder of its programs.
 struct Jdk {

@@ -113,8 +113,8 @@ const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
 /// Steps of `./x test` and `./x soak` that build the libraries and the Java package.
 pub(crate) const BUILD_JAVA: &[&str] = &["library", "java package"];
 
-/// Packages that the tests of the Java package load.
-const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-testing"];
+/// Packages that the tests of the Java package load or run.
+const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
 /// Steps of `./x test` and `./x soak` that build the Python wheel.
 pub(crate) const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];

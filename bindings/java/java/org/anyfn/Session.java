@@ -1,9 +1,14 @@
 package org.anyfn;
 
+import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A connection to a process, here or on another machine. Functions, containers and objects pass in both directions.
@@ -11,6 +16,9 @@ import java.util.Map;
  * <p>Calls wait for the peer. On virtual threads use {@link Function#invokeAsync(Object...)}, which waits elsewhere.
  */
 public final class Session implements AutoCloseable {
+  /** First bytes of a shared library. */
+  private static final byte[] ELF = {0x7f, 'E', 'L', 'F'};
+
   private final ObjectRef session;
 
   private Session(Object session) {
@@ -40,6 +48,21 @@ public final class Session implements AutoCloseable {
    */
   public static Session connect(String host, int port, Path keyFile) {
     return new Session(Globals.call("rpc.connect", host, port, null, null, keyFile.toString()));
+  }
+
+  /**
+   * Connects to a server that may take long to begin the session, such as one on an emulated board.
+   *
+   * @param host the name or address of the machine
+   * @param port the port
+   * @param keyFile a file with the key, which only its owner may read, or null for a server without keys
+   * @param limit the time until the session must have begun; that of the other methods is 10 seconds
+   * @return the session
+   * @throws AnyfnException.ConnectionError if there is no such server, or it does not know the key
+   * @throws AnyfnException.TimeoutError if the session has not begun in time
+   */
+  public static Session connect(String host, int port, @Nullable Path keyFile, Duration limit) {
+    return new Session(Globals.call("rpc.connect", host, port, null, limit.toNanos() * 1e-9, keyFile == null ? null : keyFile.toString()));
   }
 
   /**
@@ -81,6 +104,24 @@ public final class Session implements AutoCloseable {
    */
   public void setFunction(String name, PackedFunc function) {
     session.call("set_function", name, function);
+  }
+
+  /**
+   * Uploads a library to the peer, and loads it there. A file that the peer already has is not sent again.
+   *
+   * @param library a shared library for the processor of the peer
+   * @return a module whose functions run at the peer
+   * @throws IOException if the file cannot be read
+   * @throws IllegalArgumentException if the file is not a shared library; nothing is sent
+   * @throws AnyfnException.PermissionError if the session may not upload
+   */
+  public Module load(Path library) throws IOException {
+    byte[] content = Files.readAllBytes(library);
+    // A file that was named by mistake may contain secrets.
+    if (content.length < ELF.length || !Arrays.equals(content, 0, ELF.length, ELF, 0, ELF.length)) {
+      throw new IllegalArgumentException("cannot load " + library + ": it is not a shared library (an ELF file)");
+    }
+    return (Module) session.call("load_file", session.call("send_file", (Object) content));
   }
 
   /**

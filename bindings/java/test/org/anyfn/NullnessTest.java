@@ -35,7 +35,7 @@ final class NullnessTest {
       Set.of(
           "Function.convert", "ObjectRef.setField", "ObjectRef.isSame", "ObjectRef.equals", "NativeObject.isSame", "ObjectType.define",
           "Graph.isEqual", "Graph.hash", "Graph.toJson", "ListRef.set", "ListRef.add", "DictRef.put", "DictRef.remove", "Shape.equals",
-          "DType.equals");
+          "DType.equals", "Session.connect");
 
   private NullnessTest() {}
 

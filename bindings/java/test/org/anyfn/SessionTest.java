@@ -46,7 +46,7 @@ final class SessionTest {
     }
   }
 
-  private static List<String> worker(String... args) {
+  static List<String> worker(String... args) {
     List<String> command = new ArrayList<>(Runner.java());
     command.add(Worker.class.getName());
     command.addAll(List.of(args));
