@@ -9,7 +9,7 @@
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
 //! functions of the runtime through pointers that the loader sets. For WebAssembly it uses no C library. The dialect
-//! `opencl` is OpenCL C, and `wgsl` is the language of Vulkan devices. The source of a module for such a device is host code
+//! `opencl` is OpenCL C, and `wgsl` is the language of WebGPU and Vulkan devices. The source of a module for such a device is host code
 //! and kernels, which [`parts`] separates. The dialect `null` is the language of an imaginary device, and the template for
 //! the dialects of devices.
 
@@ -37,7 +37,8 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
     ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
-    ("vulkan", wgsl::Wgsl::NAME, family::device_module::<host::Host, wgsl::Wgsl>),
+    ("vulkan", wgsl::NAME, family::device_module::<host::Host, wgsl::Wgsl<{ wgsl::VULKAN }>>),
+    ("webgpu", wgsl::NAME, wgsl::web_module),
     ("wasm", host::Host::NAME, host::wasm_module),
     ("null", null::Null::NAME, family::module::<null::Null>),
 ];
@@ -64,6 +65,18 @@ pub struct DeviceCode<'a> {
     /// Names of the kernels, each with the parameters of a launch: `pointer` for a buffer, the data types of numbers, and
     /// the thread axes.
     pub kernels: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+impl<'a> DeviceCode<'a> {
+    /// Returns the sources of the kernels, each of which is complete by itself.
+    pub fn sources(&self) -> impl Iterator<Item = &'a str> {
+        let is_start = |(at, _): &(usize, &str)| *at == 0 || self.source.as_bytes()[at - 1] == b'\n';
+        let starts: Vec<usize> =
+            self.source.match_indices(family::MARKER).filter(is_start).map(|(at, _)| at).collect();
+        let ends: Vec<usize> = starts.iter().skip(1).copied().chain([self.source.len()]).collect();
+        let source = self.source;
+        starts.into_iter().zip(ends).map(move |(start, end)| &source[start..end])
+    }
 }
 
 /// Separates the source that [`generate`] has returned into the host code and the code for a device, if there is any.

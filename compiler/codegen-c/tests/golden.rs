@@ -180,6 +180,11 @@ fn functions_in_each_dialect() -> Result<()> {
         let source = kernels(&small, "vulkan")?;
         let (_, device) = anyfn_codegen_c::parts(&source);
         check(&format!("{name}.wgsl"), device.expect("kernels").source);
+        let source = kernels(&small, "webgpu")?;
+        let (_, device) = anyfn_codegen_c::parts(&source);
+        let device = device.expect("kernels");
+        assert_eq!(device.sources().collect::<String>(), device.source.trim_start());
+        check(&format!("{name}.webgpu"), device.source);
     }
     Ok(())
 }
@@ -427,7 +432,7 @@ fn a_target_of_another_kind_has_no_code() -> Result<()> {
     let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
     assert_eq!(
         error.message(),
-        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `vulkan`, `wasm`, `null`"
+        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `vulkan`, `webgpu`, `wasm`, `null`"
     );
     Ok(())
 }

@@ -13,7 +13,7 @@ use anyfn_passes::Pipeline;
 
 use crate::cache::{self, Cache};
 use crate::compile::{Compiler, Form, Progress, io_error};
-use crate::foreign::ForeignModule;
+use crate::foreign::{ForeignKernels, ForeignModule};
 use crate::lower;
 use crate::target;
 use crate::write::write;
@@ -180,7 +180,16 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     };
     let found = find()?;
     if !target.is_here() {
-        return Module::new(ForeignModule { compiler, library: found, arch: target.arch.to_string() });
+        let arch = target.arch.to_string();
+        let Some(device) = device.filter(|_| target.is_for_page()) else {
+            return Module::new(ForeignModule { compiler, library: found, arch, kernels: None });
+        };
+        device.sources().try_for_each(anyfn_wgsl::check)?;
+        let kernels: Arc<str> = device.source.into();
+        let module =
+            Module::new(ForeignModule { compiler, library: found, arch, kernels: Some(kernels.clone()) })?;
+        module.import_module(&Module::new(ForeignKernels { kernels })?)?;
+        return Ok(module);
     }
     // A library caches the functions that it looks up, so each module that looks up functions gets a separate
     // copy of the library. The loader accepts only paths that are valid UTF-8.
@@ -315,7 +324,7 @@ pub fn export(module: &Module, path: &Path) -> Result<()> {
         }
     }
     match found {
-        Some((compiler, library)) => write(&compiler, &library, path),
+        Some((compiler, library)) => write(&compiler, &library, None, path),
         None if &*module.kind()? == "foreign" => module.write_to_file(&path.to_string_lossy(), ""),
         None => {
             bail!(

@@ -125,7 +125,7 @@ impl Compiler {
         let mut words = words(&target.cc)?.into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
         let (program, about) = find(&name).ok_or_else(|| no_compiler(&target.cc, "program not found"))?;
-        let is_wasm = &*target.kind == "wasm";
+        let is_wasm = target.is_for_page();
         let wasm_linker = if is_wasm { Some(wasm_linker()?) } else { None };
         let more = if is_wasm { WASM_OPTIONS } else { &[] };
         let arguments: Vec<String> = words

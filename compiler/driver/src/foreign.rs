@@ -15,6 +15,35 @@ pub(crate) struct ForeignModule {
     pub(crate) compiler: Arc<Compiler>,
     pub(crate) library: PathBuf,
     pub(crate) arch: String,
+    /// Kernels in WGSL, which the exported file contains; `None` for a module without kernels.
+    pub(crate) kernels: Option<Arc<str>>,
+}
+
+/// Module of the kernels of a module for pages. The host code imports it, so that its source can be read.
+pub(crate) struct ForeignKernels {
+    pub(crate) kernels: Arc<str>,
+}
+
+impl ModuleKind for ForeignKernels {
+    fn kind(&self) -> &str {
+        "webgpu"
+    }
+
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+        bail!(
+            "RuntimeError",
+            "kernel `{name}` was built for WebGPU and cannot be called in this process; export the module that imports it to a \
+             `.wasm` file and load it in a page"
+        )
+    }
+
+    fn inspect_source(&self, _format: &str) -> Result<String> {
+        Ok(self.kernels.to_string())
+    }
+
+    fn property_mask(&self) -> i32 {
+        Module::EXPORTED
+    }
 }
 
 impl ModuleKind for ForeignModule {
@@ -42,7 +71,7 @@ impl ModuleKind for ForeignModule {
     }
 
     fn write_to_file(&self, path: &str, _format: &str) -> Result<bool> {
-        write(&self.compiler, &self.library, Path::new(path)).map(|()| true)
+        write(&self.compiler, &self.library, self.kernels.as_deref(), Path::new(path)).map(|()| true)
     }
 
     fn property_mask(&self) -> i32 {

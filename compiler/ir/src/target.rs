@@ -3,7 +3,7 @@
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
 
-use anyfn::abi::{kDLOpenCL, kDLVulkan};
+use anyfn::abi::{kDLOpenCL, kDLVulkan, kDLWebGPU};
 use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
@@ -16,14 +16,16 @@ use crate::func::IRModule;
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, `opencl`, `vulkan`, `wasm` (WebAssembly), or, in tests of the compiler, `null`.
+    /// Target kind: `c`, `opencl`, `vulkan`, `wasm` (WebAssembly), `webgpu` (WebAssembly that launches kernels on GPUs), or, in
+    /// tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
     /// Name of the processor, as the C compiler expects it. `native` is the processor of this machine. If the
     /// name is empty, the compiler uses its default.
     pub mcpu: String,
-    /// Features of the processor that code generators use, such as `avx2`, `fma` and `neon`.
+    /// Features that code generators use: those of the processor, such as `avx2`, `fma` and `neon`, and `shader-f16`, a feature of
+    /// WebGPU devices.
     pub features: Array<String>,
     /// Size of the vector registers in bytes. If it is 0, the generated code uses no vector extensions and is
     /// accepted by any C11 compiler.
@@ -59,12 +61,16 @@ pub struct DeviceKind {
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c", "opencl", "vulkan", "wasm"];
+    pub const KINDS: &[&str] = &["c", "opencl", "vulkan", "wasm", "webgpu"];
+
+    /// Feature of WebGPU devices that have the type `float16`.
+    pub const SHADER_F16: &str = "shader-f16";
 
     /// Target kinds that are devices. A module for a device consists of host code and kernels.
     pub const DEVICES: &[DeviceKind] = &[
         DeviceKind { kind: "opencl", device_type: kDLOpenCL, max_threads: 256, local_memory: 16384 },
         DeviceKind { kind: "vulkan", device_type: kDLVulkan, max_threads: 256, local_memory: 16384 },
+        DeviceKind { kind: "webgpu", device_type: kDLWebGPU, max_threads: 256, local_memory: 16384 },
     ];
 
     /// Target kinds for tests of the compiler. `null` is an imaginary device, for which source is generated, but no compiler
@@ -126,11 +132,17 @@ impl Target {
         Target::DEVICES.iter().find(|device| device.kind == &*self.kind)
     }
 
+    /// Returns true if the target is a web page: the host code is compiled to WebAssembly.
+    #[must_use]
+    pub fn is_for_page(&self) -> bool {
+        matches!(&*self.kind, "wasm" | "webgpu")
+    }
+
     /// Returns the target for the host code of a device: the processor that launches the kernels.
     #[must_use]
     pub fn host_part(&self) -> Target {
         Target {
-            kind: "c".into(),
+            kind: if self.is_for_page() { "wasm" } else { "c" }.into(),
             arch: self.arch.clone(),
             mcpu: self.mcpu.clone(),
             features: self.features.clone(),

@@ -15,7 +15,7 @@ use naga::ShaderStage;
 use naga::back::pipeline_constants::process_overrides;
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
-use naga::valid::{ValidationFlags, Validator};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// Translates the kernel `kernel` of a source in WGSL to SPIR-V.
 ///
@@ -65,6 +65,18 @@ pub fn to_spirv(source: &str, kernel: &str) -> Result<Vec<u32>> {
     Ok(source::with_source(words.map_err(|error| fail(error.to_string()))?, source))
 }
 
+/// Checks that a source is valid WGSL for WebGPU devices, without immediates and types of 64 bits.
+///
+/// # Errors
+/// Returns `RuntimeError` with the message of the translator and the line of the source.
+pub fn check(source: &str) -> Result<()> {
+    let fail =
+        |text: String| anyfn::error!("RuntimeError", "the WGSL is not valid for WebGPU:\n{}", text.trim_end());
+    let module = naga::front::wgsl::parse_str(source).map_err(|error| fail(error.emit_to_string(source)))?;
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16);
+    validator.validate(&module).map(drop).map_err(|error| fail(error.emit_to_string(source)))
+}
+
 /// Translates the kernel `kernel` of a source in WGSL to SPIR-V, whose words have the lowest byte first.
 #[register("anyfn.wgsl_to_spirv", blocking)]
 fn wgsl_to_spirv(source: &str, kernel: &str) -> Result<Bytes, Error> {
@@ -74,7 +86,7 @@ fn wgsl_to_spirv(source: &str, kernel: &str) -> Result<Bytes, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::to_spirv;
+    use super::{check, to_spirv};
 
     const SOURCE: &str = "
 struct Numbers { by: f32, count: u32 }
@@ -107,6 +119,18 @@ fn clear() { x[0] = 0.0; }
             assert_eq!((code[0], code[1]), (0x0723_0203, 0x0001_0300));
         }
         assert!(scale.len() > clear.len());
+    }
+
+    #[test]
+    fn what_webgpu_lacks_is_refused() {
+        check("enable f16;\n@group(0) @binding(0) var<storage, read_write> x: array<f16>;\n@compute @workgroup_size(1) fn f() { x[0] += 1.5h; }")
+            .unwrap();
+        for source in
+            [SOURCE, "@compute @workgroup_size(1) fn f() { let a: i64 = 1li; }", "fn f() { let a = b; }"]
+        {
+            let error = check(source).unwrap_err();
+            assert!(error.message().starts_with("the WGSL is not valid for WebGPU:\n"), "{}", error.message());
+        }
     }
 
     #[test]

@@ -83,11 +83,12 @@ impl Kernel {
 
     /// Returns the number of threads of a block along each axis, separated by commas.
     pub(crate) fn block_size(&self) -> String {
-        let size = |axis: ForKind| {
-            let found = self.extents.iter().find(|(known, _)| *known == axis);
-            found.map_or(1, |(_, size)| *size).to_string()
-        };
-        THREADS.map(size).join(", ")
+        self.block_sizes().map(|size| size.to_string()).join(", ")
+    }
+
+    /// Returns the number of threads of a block along the axes x, y and z.
+    pub(crate) fn block_sizes(&self) -> [i64; 3] {
+        THREADS.map(|axis| self.extents.iter().find(|(known, _)| *known == axis).map_or(1, |(_, size)| *size))
     }
 
     /// Returns true for code that one work item executes for each combination of indices.
@@ -106,9 +107,7 @@ impl Kernel {
 
     /// Checks that a kernel respects the limits of the target.
     pub(crate) fn check_limits(&self, target: &Target) -> Result<()> {
-        let size =
-            |axis: ForKind| self.extents.iter().find(|(known, _)| *known == axis).map_or(1, |(_, size)| *size);
-        let sizes = THREADS.map(size);
+        let sizes = self.block_sizes();
         let threads = sizes.iter().fold(1i64, |product, size| product.saturating_mul(*size));
         if threads > target.max_threads {
             bail!(

@@ -18,8 +18,8 @@ static const anyfn_tensor* anyfn_get_device_tensor(const char* where, const anyf
     char got[48];
     const char* const kind = anyfn_device_names[type];
     anyfn_fail("ValueError",
-               "%s: expected a tensor on %s but got one on %s; copy it to the device first (Python: x.to(\"%s:0\"))", where,
-               kind, anyfn_device_name(got, 48, t->device_type, t->device_id), kind);
+               "%s: expected a tensor on %s but got one on %s; copy it to the device first (%s: x.to(\"%s:0\"))", where, kind,
+               anyfn_device_name(got, 48, t->device_type, t->device_id), type == 15 ? "JavaScript" : "Python", kind);
     return 0;
   }
   if (ANYFN_UNLIKELY(*id >= 0 && *id != t->device_id)) {

@@ -67,7 +67,12 @@ const LIBRARY: &str = "#include <math.h>\n#include <stdarg.h>\n#include <stdio.h
 /// # Errors
 /// Returns the errors of [`module`].
 pub(crate) fn wasm_module(whole: &IRModule, target: &Target) -> Result<String> {
-    Ok(module::<Host>(whole, target)?.replacen(LIBRARY, include_str!("wasm.c"), 1))
+    module::<Host>(whole, target).map(|text| without_library(&text))
+}
+
+/// Replaces the C library in the source of host code by definitions for WebAssembly.
+pub(crate) fn without_library(text: &str) -> String {
+    text.replacen(LIBRARY, include_str!("wasm.c"), 1)
 }
 
 /// Dialect of the host, with its state for one function.

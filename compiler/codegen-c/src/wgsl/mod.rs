@@ -1,12 +1,13 @@
-//! Dialect of Vulkan devices: kernels in WGSL, whose limits are those of the target.
+//! Dialect of Vulkan and WebGPU devices: kernels in WGSL, whose limits are those of the target.
 //!
 //! The source of a kernel is complete by itself and begins with the line `// Function: NAME`, at which loaders split a module. The next line
 //! lists the parameters of a launch. The buffers are the bindings from 0 on, and the numbers are the members of a struct: push constants,
-//! or a uniform block if there are many.
+//! or a uniform block if there are many, and always for WebGPU, whose limits `limits` checks.
 //!
 //! WGSL has no conditional expression. Its function `select` evaluates both values, which is correct because expressions have no effects,
 //! a division by 0 gives 0, and an index out of bounds accesses some element of the array.
 
+mod limits;
 mod types;
 
 use std::fmt::Write as _;
@@ -14,7 +15,7 @@ use std::fmt::Write as _;
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
-use anyfn_ir::func::PrimFunc;
+use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::printer;
 use anyfn_ir::stmt::{BufferStore, For, ForKind, SeqStmt, Stmt};
@@ -22,23 +23,47 @@ use anyfn_ir::target::Target;
 
 use crate::family::{
     Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Message, Names, Operation, PARAMETERS, Symbol,
-    no_check, tags_of, type_name,
+    device_module, no_check, tags_of, type_name,
 };
+use crate::host::{self, Host};
 
 /// Variable with the numbers that a launch passes.
 const GIVEN: &str = "anyfn_given";
 /// Parameters of a kernel: the indices of its block and of its thread.
 const BLOCK: &str = "anyfn_block";
 const THREAD: &str = "anyfn_thread";
+/// Parameter that replaces the index of the block where the blocks lie in two dimensions.
+const GROUP: &str = "anyfn_group";
 /// Numbers of 4 bytes that fit into the push constants of every device.
 const PUSHED: usize = 32;
 /// Numbers of 4 bytes that can be passed at all.
 const PASSED: usize = 256;
 
-/// Dialect of Vulkan devices, with its state for one kernel.
+/// Name of the language.
+pub(crate) const NAME: &str = "WGSL";
+/// Variants of the dialect: for Vulkan, for WebGPU, and for WebGPU devices with the feature `shader-f16`.
+pub(crate) const VULKAN: u8 = 0;
+pub(crate) const WEBGPU: u8 = 1;
+pub(crate) const WEBGPU_F16: u8 = 2;
+/// Member of the struct of numbers that contains the number of blocks of a launch whose blocks lie in two dimensions.
+const BLOCKS: &str = "anyfn_blocks";
+
+/// A variant of the dialect, with its state for one kernel.
 #[derive(Default)]
-pub(crate) struct Wgsl {
+pub(crate) struct Wgsl<const FOR: u8> {
     kernel: Kernel,
+}
+
+/// Generates the source of a module for WebGPU: host code for WebAssembly, and kernels.
+///
+/// # Errors
+/// Returns the errors of [`device_module`].
+pub(crate) fn web_module(module: &IRModule, target: &Target) -> Result<String> {
+    let text = match target.has(Target::SHADER_F16) {
+        true => device_module::<Host, Wgsl<WEBGPU_F16>>(module, target),
+        false => device_module::<Host, Wgsl<WEBGPU>>(module, target),
+    };
+    text.map(|text| host::without_library(&text))
 }
 
 /// Returns the definitions of the helper functions that a source calls, and that they call.
@@ -63,7 +88,7 @@ fn helpers(source: &str) -> String {
     texts.fold(String::new(), |out, text| out + text + "\n")
 }
 
-impl KernelDialect for Wgsl {
+impl<const FOR: u8> KernelDialect for Wgsl<FOR> {
     const BARRIER: &'static str = "workgroupBarrier(); storageBarrier();";
 
     fn kernel(&self) -> &Kernel {
@@ -88,9 +113,9 @@ impl KernelDialect for Wgsl {
     }
 }
 
-impl Dialect for Wgsl {
-    const NAME: &'static str = "WGSL";
-    const TYPES: &'static str = types::NAMES;
+impl<const FOR: u8> Dialect for Wgsl<FOR> {
+    const NAME: &'static str = NAME;
+    const TYPES: &'static str = types::names(FOR);
     const RESERVED: &'static str = types::RESERVED;
     const RESERVED_PREFIXES: &'static [&'static str] = &["texture", "subgroup", "quad", "pack", "unpack", "dp"];
     const RAISES: bool = false;
@@ -114,7 +139,7 @@ impl Dialect for Wgsl {
         target: &Target,
         out: &mut String,
     ) -> Result<()> {
-        let mut names = Names::new::<Wgsl>(symbol);
+        let mut names = Names::new::<Self>(symbol);
         let (mut scope, mut listed) = (Vec::new(), Vec::new());
         let (mut bindings, mut members, mut locals) = (String::new(), String::new(), String::new());
         let (mut buffers, mut numbers) = (0, 0);
@@ -122,46 +147,72 @@ impl Dialect for Wgsl {
             if let Some(buffer) = func.buffer_map.get(&var)? {
                 listed.push("pointer".to_owned());
                 let name = names.buffer(&buffer);
-                let declared = Wgsl::buffer_parameter(&buffer, &name, interface.writes(&buffer))?;
+                let declared = Self::buffer_parameter(&buffer, &name, interface.writes(&buffer))?;
                 let _ = writeln!(bindings, "@group(0) @binding({buffers}) {declared};");
                 buffers += 1;
                 scope.push((declared, name));
                 continue;
             }
-            let (name, of) = (names.var(&var), type_name::<Wgsl>(var.dtype)?);
-            // Structs that launches fill contain no truth values.
-            let (passed, described, suffix) = match var.dtype.is_bool() {
-                true => ("u32", "uint32".to_owned(), " != 0u"),
-                false => (of, var.dtype.to_string(), ""),
+            let (name, of) = (names.var(&var), type_name::<Self>(var.dtype)?);
+            let given = format!("{GIVEN}.{name}");
+            // Structs that launches fill contain no truth values, and only numbers of 4 bytes.
+            let (passed, described, value) = match of {
+                "bool" => ("u32", "uint32".to_owned(), format!("{given} != 0u")),
+                "f16" => ("f32", "float32".to_owned(), format!("f16({given})")),
+                _ => (of, var.dtype.to_string(), given),
             };
             listed.push(described);
             let _ = writeln!(members, "  {name}: {passed},");
-            let _ = writeln!(locals, "  let {name}: {of} = {GIVEN}.{name}{suffix};");
+            let _ = writeln!(locals, "  let {name}: {of} = {value};");
             numbers += 1;
-            scope.push((Wgsl::variable(var.dtype, &name)?, name));
+            scope.push((Self::variable(var.dtype, &name)?, name));
+        }
+        let tags = tags_of(func)?;
+        let is_folded = FOR != VULKAN && limits::is_folded(func, &tags);
+        if is_folded {
+            let _ = writeln!(members, "  {BLOCKS}: u32,");
+            numbers += 1;
         }
         if numbers > PASSED {
             bail!("ValueError", "a kernel has {numbers} numbers as parameters, more than {PASSED}");
         }
-        listed.extend(tags_of(func)?);
-        let mut body = Body::new(symbol, &mut names, 1, Wgsl { kernel: Kernel::of(func)? });
+        listed.extend(tags);
+        let mut body = Body::new(symbol, &mut names, 1, Wgsl::<FOR> { kernel: Kernel::of(func)? });
         body.scope = scope;
         body.stmt(&func.body)?;
         let (kernel, text) = (&body.dialect.kernel, &body.out);
         kernel.check_limits(target)?;
+        if FOR != VULKAN {
+            limits::check(func, kernel, is_folded)?;
+        }
         let helpers = helpers(text);
         let _ = writeln!(out, "{MARKER}{symbol}\n{PARAMETERS}{}", listed.join(", "));
+        if FOR == WEBGPU_F16 && (text.contains("f16") || bindings.contains("f16") || locals.contains("f16")) {
+            out.push_str("enable f16;\n");
+        }
         if numbers > 0 {
-            let space = match numbers <= PUSHED {
+            let space = match FOR == VULKAN && numbers <= PUSHED {
                 true => "var<immediate>".to_owned(),
                 false => format!("@group(0) @binding({buffers}) var<uniform>"),
             };
             let _ = writeln!(out, "struct anyfn_numbers {{\n{members}}}\n{space} {GIVEN}: anyfn_numbers;");
         }
+        let (indices, block) = match is_folded {
+            true => (
+                format!(
+                    "@builtin(workgroup_id) {GROUP}: vec3<u32>, @builtin(num_workgroups) {GROUP}s: vec3<u32>"
+                ),
+                format!(
+                    "  let {BLOCK} = vec3<u32>({GROUP}.x + {GROUP}.y * {GROUP}s.x, 0u, 0u);\n  if ({BLOCK}.x >= {GIVEN}.{BLOCKS}) \
+                     {{ return; }}\n"
+                ),
+            ),
+            false => (format!("@builtin(workgroup_id) {BLOCK}: vec3<u32>"), String::new()),
+        };
         let _ = write!(
             out,
-            "{bindings}{}{helpers}@compute @workgroup_size({})\nfn {symbol}(@builtin(workgroup_id) {BLOCK}: vec3<u32>, \
-             @builtin(local_invocation_id) {THREAD}: vec3<u32>) {{\n{locals}{text}}}\n",
+            "{bindings}{}{helpers}@compute @workgroup_size({})\nfn {symbol}({indices}, @builtin(local_invocation_id) {THREAD}: \
+             vec3<u32>) {{\n{block}{locals}{text}}}\n",
             kernel.shared,
             kernel.block_size()
         );
@@ -169,15 +220,15 @@ impl Dialect for Wgsl {
     }
 
     fn type_of(dtype: DType) -> Option<&'static str> {
-        types::name(dtype)
+        types::name(dtype, FOR)
     }
 
     fn has_type(dtype: DType) -> bool {
-        dtype.lanes() == 1 && types::name(dtype).is_some()
+        dtype.lanes() == 1 && types::name(dtype, FOR).is_some()
     }
 
     fn variable(dtype: DType, name: &str) -> Result<String> {
-        Ok(format!("{name}: {}", type_name::<Wgsl>(dtype)?))
+        Ok(format!("{name}: {}", type_name::<Self>(dtype)?))
     }
 
     fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String> {
@@ -187,27 +238,27 @@ impl Dialect for Wgsl {
                 "argument `{}` is a tensor of bool, which WGSL does not have; it has {}: use one of these, and convert to and from bool \
                  outside of the function",
                 buffer.name,
-                types::NAMES
+                types::names(FOR)
             );
         }
         let access = if is_written { "read_write" } else { "read" };
-        Ok(format!("var<storage, {access}> {name}: array<{}>", type_name::<Wgsl>(buffer.dtype)?))
+        Ok(format!("var<storage, {access}> {name}: array<{}>", type_name::<Self>(buffer.dtype)?))
     }
 
     fn constant(dtype: DType, name: &str, value: &str) -> Result<String> {
-        Ok(format!("let {} = {value};", Wgsl::variable(dtype, name)?))
+        Ok(format!("let {} = {value};", Self::variable(dtype, name)?))
     }
 
     fn int(value: i64, dtype: DType) -> Result<String> {
         types::int(value, dtype)
     }
 
-    fn float(_body: &mut Body<'_, Wgsl>, value: f64, dtype: DType) -> Result<String> {
+    fn float(_body: &mut Body<'_, Self>, value: f64, dtype: DType) -> Result<String> {
         types::float(value, dtype)
     }
 
-    fn cast(_body: &mut Body<'_, Wgsl>, value: &str, _from: DType, to: DType) -> Result<String> {
-        Ok(format!("{}({value})", type_name::<Wgsl>(to.element())?))
+    fn cast(_body: &mut Body<'_, Self>, value: &str, _from: DType, to: DType) -> Result<String> {
+        Ok(format!("{}({value})", type_name::<Self>(to.element())?))
     }
 
     /// Indices have 32 bits. A sum or product that overflows on the way to an offset is right in the end, because numbers wrap around.
@@ -217,7 +268,7 @@ impl Dialect for Wgsl {
 
     fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
         let Operation { op, dtype, is_safe, .. } = operation;
-        let of = type_name::<Wgsl>(dtype)?;
+        let of = type_name::<Self>(dtype)?;
         let is_signed = dtype.0.code == anyfn::abi::kDLInt;
         Ok(match op {
             BinaryOp::Div if dtype.is_integer() && is_safe => format!("({a} / {b})"),
@@ -262,11 +313,11 @@ impl Dialect for Wgsl {
     }
 
     fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
-        Ok(format!("for (var {} = {first}; {name} < {end}; {name}++) {{", Wgsl::variable(dtype, name)?))
+        Ok(format!("for (var {} = {first}; {name} < {end}; {name}++) {{", Self::variable(dtype, name)?))
     }
 
     fn element(
-        body: &mut Body<'_, Wgsl>,
+        body: &mut Body<'_, Self>,
         buffer: &Ref<Buffer>,
         indices: &Array<Expr>,
         lane: &str,
@@ -274,19 +325,19 @@ impl Dialect for Wgsl {
         body.element_of_kernel(buffer, indices, lane)
     }
 
-    fn before_step(body: &mut Body<'_, Wgsl>, seq: &SeqStmt, index: usize) {
+    fn before_step(body: &mut Body<'_, Self>, seq: &SeqStmt, index: usize) {
         body.barrier_before(seq, index);
     }
 
-    fn for_loop(body: &mut Body<'_, Wgsl>, node: &For) -> Result<()> {
+    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()> {
         body.loop_of_kernel(node)
     }
 
-    fn allocate(body: &mut Body<'_, Wgsl>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
         body.allocate_in_kernel(buffer, inner)
     }
 
-    fn store_vector(_body: &mut Body<'_, Wgsl>, node: &BufferStore) -> Result<()> {
+    fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()> {
         bail!(
             "ValueError",
             "vectors are not supported in kernels: `{}`",
@@ -294,7 +345,7 @@ impl Dialect for Wgsl {
         )
     }
 
-    fn check(_body: &mut Body<'_, Wgsl>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
-        no_check::<Wgsl>(message)
+    fn check(_body: &mut Body<'_, Self>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
+        no_check::<Self>(message)
     }
 }

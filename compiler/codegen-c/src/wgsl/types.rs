@@ -3,23 +3,35 @@
 use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Result, bail};
 
-/// Data types that kernels can have, as shown in messages. WGSL has no others of a fixed size; `f16` is optional.
-pub(super) const NAMES: &str = "int32, uint32, float32, and bool outside of tensors";
+use super::{WEBGPU, WEBGPU_F16};
+
+/// Returns the data types that kernels of a variant of the dialect can have, as shown in messages. WGSL has no others of a fixed size.
+pub(super) const fn names(variant: u8) -> &'static str {
+    match variant {
+        WEBGPU_F16 => "int32, uint32, float32, float16, and bool outside of tensors",
+        WEBGPU => {
+            "int32, uint32, float32, and bool outside of tensors (and float16 where devices have the feature shader-f16: the option \
+             `-shader-f16` of the target)"
+        }
+        _ => "int32, uint32, float32, and bool outside of tensors",
+    }
+}
 
 /// Returns the name of the type that represents a data type, or `None` for a data type that kernels cannot have.
-pub(super) fn name(dtype: DType) -> Option<&'static str> {
+pub(super) fn name(dtype: DType, variant: u8) -> Option<&'static str> {
     Some(match (dtype.0.code, dtype.0.bits) {
         (kDLBool, 8) => "bool",
         (kDLInt, 32) => "i32",
         (kDLUInt, 32) => "u32",
         (kDLFloat, 32) => "f32",
+        (kDLFloat, 16) if variant == WEBGPU_F16 => "f16",
         _ => return None,
     })
 }
 
 /// Returns the literal of an integer or Boolean constant.
 pub(super) fn int(value: i64, dtype: DType) -> Result<String> {
-    Ok(match name(dtype) {
+    Ok(match name(dtype, WEBGPU) {
         Some("bool") => (value != 0).to_string(),
         Some("i32") if value == i64::from(i32::MIN) => "(-2147483647i - 1i)".to_owned(),
         Some("i32") if value < 0 => format!("({value}i)"),
@@ -31,8 +43,10 @@ pub(super) fn int(value: i64, dtype: DType) -> Result<String> {
 
 /// Returns the literal of a floating-point constant.
 pub(super) fn float(value: f64, dtype: DType) -> Result<String> {
-    if name(dtype) != Some("f32") {
-        bail!("ValueError", "WGSL has no type for {dtype}");
+    match name(dtype, WEBGPU_F16) {
+        Some("f32") => {}
+        Some("f16") => return float(value, DType::FLOAT32).map(|value| format!("f16({value})")),
+        _ => bail!("ValueError", "WGSL has no type for {dtype}"),
     }
     let value = value as f32;
     // WGSL has no literals for these, and refuses constant expressions with such values; a variable is not constant.

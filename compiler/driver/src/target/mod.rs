@@ -46,7 +46,8 @@ pub fn host() -> Result<Ref<Target>> {
 
 /// Creates a target of the given kind, which may be followed by options, as in
 /// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores`, `-vector-bytes`, `-max-threads` and
-/// `-local-memory` set the fields of [`TargetOptions`]. All other options are passed to the C compiler.
+/// `-local-memory` set the fields of [`TargetOptions`]. The option `-shader-f16` of the kind `webgpu` permits `float16`. All other
+/// options are passed to the C compiler.
 ///
 /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
 /// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
@@ -67,7 +68,13 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
             "option `cc` of a target: expected the command of a C compiler, got an empty string"
         );
     }
-    let is_wasm = kind == "wasm";
+    let is_wasm = matches!(kind, "wasm" | "webgpu");
+    let mut options = options;
+    let has_f16 = kind == "webgpu" && {
+        let given = options.options.len();
+        options.options.retain(|option| option.trim_start_matches('-') != Target::SHADER_F16);
+        options.options.len() < given
+    };
     let cc =
         options.cc.or_else(|| std::env::var("CC").ok().filter(|_| !is_wasm)).filter(|cc| !cc.trim().is_empty());
     let cc = cc.unwrap_or_else(|| if is_wasm { WASM_COMPILER } else { "cc" }.to_owned());
@@ -88,7 +95,13 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         kind: kind.into(),
         arch: cpu.arch.as_str().into(),
         mcpu: mcpu.as_str().into(),
-        features: cpu.features.iter().map(|name| String::from(*name)).collect(),
+        features: cpu
+            .features
+            .iter()
+            .copied()
+            .chain(has_f16.then_some(Target::SHADER_F16))
+            .map(String::from)
+            .collect(),
         vector_bytes,
         num_cores,
         cc: cc.as_str().into(),
