@@ -142,4 +142,18 @@ class Memory {
   }
 }
 
-module.exports = { Memory, ANY, VALUE, OBJECT, TYPE_INDEX, DL_TENSOR };
+/** Stores the description of a tensor of one dimension in main memory, whose shape lies behind it. */
+function setTensor({ i32, u32, i64, u64 }, tensor, data, code, bits, length) {
+  const word = tensor >>> 2;
+  u32[word] = data;
+  i32[word + 1] = 1; // CPU
+  i32[word + 2] = 0;
+  i32[word + 3] = 1; // ndim
+  i32[word + 4] = code | (bits << 8) | (1 << 16);
+  u32[word + 5] = tensor + DL_TENSOR; // shape
+  u32[word + 6] = 0;
+  u64[(tensor + 32) >>> 3] = 0n;
+  i64[(tensor + DL_TENSOR) >>> 3] = BigInt(length);
+}
+
+module.exports = { Memory, setTensor, ANY, VALUE, OBJECT, TYPE_INDEX, DL_TENSOR };

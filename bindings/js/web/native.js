@@ -7,6 +7,7 @@
 
 const { Memory, ANY, VALUE, OBJECT, TYPE_INDEX, DL_TENSOR } = require('./memory.js');
 const { Slots } = require('./slots.js');
+const { Lent } = require('./lent.js');
 const { link } = require('./modules.js');
 const { classOfKind } = require('../lib/errors.js');
 
@@ -71,8 +72,7 @@ function createNative() {
   /** JavaScript values that native objects refer to, by number. */
   const values = [];
   const freeValues = [];
-  /** Typed arrays that calls in progress have lent, and the copies of their memory. */
-  const lent = [];
+  const lent = new Lent(() => memory);
   /** Position in `lent` of the first array whose content native code has. JavaScript has the content of those before it. */
   let shared = 0;
   let depth = 0;
@@ -89,7 +89,7 @@ function createNative() {
         values[id] = undefined;
         freeValues.push(id);
       },
-      host_is_lent: (tensor) => (lent.some((one) => one.tensor === tensor >>> 0) ? 1 : 0),
+      host_is_lent: (tensor) => (lent.at(tensor >>> 0) ? 1 : 0),
     },
   };
 
@@ -312,101 +312,25 @@ function createNative() {
     if (arrays === 'copy') {
       // The module copies what a call has lent.
       const mark = lent.length;
+      const outer = lent.enter();
       const view = memory.push(ANY);
       try {
-        lend(array, dtype, view, mark);
-        copyIn(mark);
+        lend(array, dtype, view);
+        lent.copyIn(mark);
         const code = exports.anyfn_web_own(view, at);
         if (code) throw takeValue(at, false);
       } finally {
-        giveBack(mark);
+        lent.giveBack(mark);
+        lent.leave(outer);
       }
       return;
     }
-    lend(array, dtype, at, frameLent);
+    lend(array, dtype, at);
   }
 
-  /** Number of typed arrays that the calls outside of the innermost one have lent. */
-  let frameLent = 0;
-
-  /** Stores a tensor that describes the memory of a typed array, or a copy of it. `mark` is the first array of the same call. */
-  function lend(array, [code, bits], at, mark) {
-    const tensor = memory.push(DL_TENSOR + 8);
-    const one = { tensor, array, region: undefined };
-    let data = array.byteOffset;
-    if (array.buffer !== memory.memory.buffer) {
-      one.region = regionFor(array, mark);
-      data = one.region.address + array.byteOffset - one.region.start;
-    }
-    const word = tensor >>> 2;
-    memory.u32[word] = data;
-    memory.i32[word + 1] = 1; // CPU
-    memory.i32[word + 2] = 0;
-    memory.i32[word + 3] = 1; // ndim
-    memory.i32[word + 4] = code | (bits << 8) | (1 << 16);
-    memory.u32[word + 5] = tensor + DL_TENSOR; // shape
-    memory.u32[word + 6] = 0;
-    memory.u64[(tensor + 32) >>> 3] = 0n;
-    memory.i64[(tensor + DL_TENSOR) >>> 3] = BigInt(array.length);
-    lent.push(one);
-    setObject(at, DL_TENSOR_PTR, tensor);
-  }
-
-  /** Returns a region of memory for a typed array: one for all overlapping arrays of a call. */
-  function regionFor(array, mark) {
-    const { buffer } = array;
-    let start = array.byteOffset;
-    let end = start + array.byteLength;
-    const joined = new Set();
-    for (let index = mark; index < lent.length; index += 1) {
-      const { region } = lent[index];
-      if (region?.buffer !== buffer || region.start >= end || start >= region.end) continue;
-      if (region.start <= start && end <= region.end) return region;
-      joined.add(region);
-    }
-    for (const region of joined) {
-      start = Math.min(start, region.start);
-      end = Math.max(end, region.end);
-    }
-    // The address keeps the alignment that the elements have in their buffer.
-    const skip = start % 16;
-    const block = memory.reserve(end - start + skip);
-    const region = { buffer, start, end, address: block + skip, block, size: end - start + skip };
-    for (let index = joined.size ? mark : lent.length; index < lent.length; index += 1) {
-      const one = lent[index];
-      if (!joined.has(one.region)) continue;
-      one.region = region;
-      memory.u32[one.tensor >>> 2] = region.address + one.array.byteOffset - start;
-    }
-    for (const old of joined) memory.free(old.block, old.size);
-    return region;
-  }
-
-  const regionsFrom = (mark) => new Set(lent.slice(mark).flatMap(({ region }) => region ?? []));
-
-  function bytesOf({ buffer, start, end }) {
-    if (buffer.byteLength < end) throw new TypeError('a typed array was detached or resized while it was lent to native code');
-    return new Uint8Array(buffer, start, end - start);
-  }
-
-  /** Copies the typed arrays of calls to the memory of the module. */
-  function copyIn(mark) {
-    for (const region of regionsFrom(mark)) memory.u8.set(bytesOf(region), region.address);
-  }
-
-  /** Copies what native code has written back to the typed arrays. */
-  function copyOut(mark) {
-    for (const region of regionsFrom(mark)) {
-      const { address, start, end } = region;
-      bytesOf(region).set(memory.u8.subarray(address, address + end - start));
-    }
-  }
-
-  function giveBack(mark) {
-    if (lent.length === mark) return;
-    const regions = regionsFrom(mark);
-    lent.length = mark;
-    for (const { block, size } of regions) memory.free(block, size);
+  /** Stores a tensor that describes the memory of a typed array, or a copy of it. */
+  function lend(array, [code, bits], at) {
+    setObject(at, DL_TENSOR_PTR, lent.lend(array, code, bits));
   }
 
   // Errors
@@ -479,7 +403,7 @@ function createNative() {
         return hooks.word(type, memory.u64[(at + VALUE) >>> 3]);
       case DL_TENSOR_PTR: {
         const tensor = memory.u32[word];
-        const one = lent.findLast((each) => each.tensor === tensor);
+        const one = lent.at(tensor);
         if (one === undefined) throw new TypeError('a borrowed tensor cannot be converted');
         if (one.region || !isDetached(one.array.buffer)) return one.array;
         // The memory of the module has grown since the array, which is a view of it, was passed.
@@ -605,14 +529,13 @@ function createNative() {
     const isLong = count > LONG;
     const args = isLong ? memory.reserve(ANY * count) : memory.push(ANY * count);
     for (let index = 0; index < count; index += 1) memory.i32[(args + ANY * index) >>> 2] = NONE;
-    const [lentBefore, outer, outerShared] = [lent.length, frameLent, shared];
-    frameLent = lentBefore;
+    const [lentBefore, outer, outerShared] = [lent.length, lent.enter(), shared];
     depth += 1;
     let isFilled = false;
     try {
       const callee = fill(args) ?? handle;
       isFilled = true;
-      if (lent.length > lentBefore) copyIn(lentBefore);
+      if (lent.length > lentBefore) lent.copyIn(lentBefore);
       shared = lentBefore;
       let code;
       try {
@@ -624,7 +547,7 @@ function createNative() {
       memory.check();
       if (lent.length > lentBefore) {
         try {
-          copyOut(lentBefore);
+          lent.copyOut(lentBefore);
         } catch (error) {
           exports.anyfn_web_drop(out, 1);
           throw error;
@@ -634,10 +557,10 @@ function createNative() {
     } finally {
       if (!isFilled && !death) exports.anyfn_web_drop(args, count);
       if (!death) {
-        giveBack(lentBefore);
+        lent.giveBack(lentBefore);
         if (isLong) memory.free(args, ANY * count);
       }
-      frameLent = outer;
+      lent.leave(outer);
       shared = outerShared;
       depth -= 1;
       memory.top = mark;
@@ -686,7 +609,7 @@ function createNative() {
     const copies = [];
     /** Gives native code what the function has written to borrowed arrays. */
     const handBack = () => {
-      if (shared > from) copyIn(from);
+      if (shared > from) lent.copyIn(from);
       shared = from;
       for (const [view, copy] of copies.splice(0)) writeBack(view, copy);
     };
@@ -694,7 +617,7 @@ function createNative() {
       memory.check();
       const { value, big, isFunction } = values[id];
       if (!isFunction) throw new TypeError('a JavaScript value that is not a function was called');
-      if (lent.length > from) copyOut(from);
+      if (lent.length > from) lent.copyOut(from);
       shared = lent.length;
       const list = [];
       for (let at = args; at < args + ANY * count; at += ANY) list.push(liftArgument(at, big, copies));
@@ -732,7 +655,7 @@ function createNative() {
   /** Converts an argument of a callback. A tensor that native code has borrowed from elsewhere is copied, and written back later. */
   function liftArgument(at, big, copies) {
     const tensor = memory.u32[(at + VALUE) >>> 2];
-    const isForeign = memory.i32[at >>> 2] === DL_TENSOR_PTR && tensor !== 0 && !lent.some((one) => one.tensor === tensor);
+    const isForeign = memory.i32[at >>> 2] === DL_TENSOR_PTR && tensor !== 0 && lent.at(tensor) === undefined;
     if (!isForeign) return lift(at, big);
     const copy = ask('copy_of_view', { [VIEW]: at });
     copies.push([at, copy]);
@@ -740,6 +663,8 @@ function createNative() {
   }
 
   function writeBack(view, copy) {
+    // A view that must not be written has a mark.
+    if (memory.i32[(view >>> 2) + 1] !== 0) return;
     ask('write_back', { [VIEW]: view }, copy);
   }
 

@@ -269,12 +269,9 @@ fn copy_of_view(#[read_only] borrowed: TensorView<'_>) -> Result<Tensor> {
     Ok(copy)
 }
 
-/// Copies what a callback has written to a copy of a borrowed tensor back to the borrowed one.
+/// Copies what a callback has written to a copy of a borrowed tensor back to the borrowed one, which must be writable.
 #[register("anyfn.web.write_back")]
-fn write_back(#[read_only] borrowed: TensorView<'_>, #[read_only] copy: TensorView<'_>) -> Result<()> {
-    if borrowed.is_read_only() {
-        return Ok(());
-    }
+fn write_back(borrowed: TensorView<'_>, #[read_only] copy: TensorView<'_>) -> Result<()> {
     let bytes = copy.to_bytes()?;
     if borrowed.to_bytes()? != *bytes {
         borrowed.write_bytes()?.copy_from_slice(&bytes);

@@ -44,6 +44,18 @@ test('typed arrays that overlap share the copy that native code sees', () => {
   assert.deepEqual(count(...parts).toArray(), [6, 1, 2]);
 });
 
+test('a call with many arrays that overlap and many that do not', () => {
+  const all = Float64Array.from({ length: 4000 }, (_, i) => i);
+  const seen = anyfn.convert((...arrays) => arrays.reduce((sum, array) => sum + array[0], 0));
+  // Neighbours, from both ends and in the middle, and arrays that join others.
+  const apart = Array.from({ length: 1000 }, (_, i) => all.subarray(4 * i, 4 * i + 2)).sort((a, b) => (a.byteOffset % 37) - (b.byteOffset % 37));
+  assert.equal(seen(...apart), apart.reduce((sum, array) => sum + array[0], 0));
+  const joined = [...apart, all.subarray(1, 3001), all.subarray(2999, 4000), all.subarray(0, 0)];
+  sample('apply')((...arrays) => arrays.forEach((array) => (array[0] = -1)), ...joined);
+  const wanted = Float64Array.from({ length: 4000 }, (_, i) => (i % 4 === 0 || i === 1 || i === 2999 ? -1 : i));
+  assert.deepEqual(all, wanted);
+});
+
 test('a callback sees what native code has written, and the other way round', () => {
   const x = Float32Array.of(1, 2);
   const sum = sample('pass_on_read_only')(x, (array) => {
