@@ -289,17 +289,100 @@ export class Tensor extends ObjectRef {
   /** Returns this tensor if it is contiguous, otherwise a contiguous copy. */
   contiguous(): Tensor;
   /** Returns this tensor if it is on the device, otherwise a copy on the device. */
-  to(device: Device): Tensor;
+  to(device: WebGPUName): WebGPUTensor;
+  to(device: Device | string): Tensor;
+}
+
+/** Name of a WebGPU device, such as `webgpu:0`. */
+export type WebGPUName = 'webgpu' | `webgpu:${number}`;
+
+/**
+ * A tensor on a WebGPU device, which exists in pages: an object of the class `Tensor`. Copies to the CPU are promises. They contain what the
+ * work that was queued before has written, and reject with the first error of that work.
+ */
+export type WebGPUTensor = Omit<Tensor, 'to' | 'toArray' | 'toBytes' | 'reshape' | 'contiguous' | 'data'> & ObjectRef & {
+  to(device: WebGPUName): Promise<WebGPUTensor>;
+  to(device: Device | string): Promise<Tensor>;
+  toArray(): Promise<any>;
+  toBytes(): Promise<Bytes>;
+  reshape(shape: Iterable<number>): WebGPUTensor;
+  contiguous(): WebGPUTensor;
+};
+
+export interface TensorOptions {
+  /** Default: that of the content. */
+  shape?: readonly number[];
+  /** Default: that of a typed array, `float32` for numbers. */
+  dtype?: DType | string;
+  /** Default: the CPU. */
+  device?: Device | string;
 }
 
 /**
  * Creates a tensor with a copy of a typed array or of nested arrays of numbers. Default `shape`: that of the content. Default `dtype`: that
- * of the typed array, `float32` for numbers.
+ * of the typed array, `float32` for numbers. Options may take the place of `shape`.
  */
+export function tensor(content: TypedArray | Uint8ClampedArray | number | readonly unknown[], options: TensorOptions & { device: WebGPUName }): WebGPUTensor;
+export function tensor(content: TypedArray | Uint8ClampedArray | number | readonly unknown[], options: TensorOptions): Tensor;
 export function tensor(content: TypedArray | Uint8ClampedArray, shape?: readonly number[], dtype?: DType | string): Tensor;
 export function tensor(content: number | readonly unknown[], shape?: readonly number[], dtype?: DType | string): Tensor;
-/** Creates a tensor filled with zeros. Defaults: `dtype` float32, `device` CPU. */
-export function empty(shape: Iterable<number>, dtype?: DType | string, device?: Device): Tensor;
+/** Creates a tensor filled with zeros. Defaults: `dtype` float32, `device` CPU. Options may take the place of `dtype`. */
+export function empty(shape: Iterable<number>, options: { dtype?: DType | string; device: WebGPUName }): WebGPUTensor;
+export function empty(shape: Iterable<number>, options: { dtype?: DType | string; device?: Device | string }): Tensor;
+export function empty(shape: Iterable<number>, dtype: DType | string | undefined, device: WebGPUName): WebGPUTensor;
+export function empty(shape: Iterable<number>, dtype?: DType | string, device?: Device | string): Tensor;
+
+export interface WebGPUOptions {
+  /** Which adapter the browser should prefer, on machines that have several. Default: the browser decides. */
+  powerPreference?: 'low-power' | 'high-performance';
+  /** True to request an adapter that works without a GPU. Default: false. */
+  forceFallbackAdapter?: boolean;
+  /** Features that the device must have, such as `shader-f16`. Default: none. */
+  features?: readonly string[];
+  /** Limits that the device must have, by their names in WebGPU, such as `maxBufferSize`. Default: those of WebGPU. */
+  limits?: { readonly [name: string]: number };
+}
+
+/** A WebGPU device, as `requestWebGPU` returns it. */
+export interface WebGPUDevice {
+  /** The device, such as `webgpu:0`. */
+  readonly device: Device;
+  /** The `GPUDevice` of the browser. */
+  readonly gpuDevice: any;
+  /** Name of the adapter. */
+  readonly adapter: string;
+  /** Limits of the device, by their names in WebGPU. */
+  readonly limits: any;
+  /** Features of the device, such as `shader-f16`. */
+  readonly features: string[];
+  /** Reason why the device was lost, or null. */
+  readonly lost: string | null;
+  /**
+   * Bytes of the buffers of tensors (`used`) and of freed buffers that are kept for new tensors (`kept`); numbers of buffers that were created
+   * so far (`allocated`), of tensors for which a kept one served (`reused`), and of tensors that exist (`blocks`).
+   */
+  readonly memory: { used: number; kept: number; allocated: number; reused: number; blocks: number };
+  /** Waits for all queued work. Rejects with the first error of it that was not reported before. */
+  synchronize(): Promise<void>;
+  /** Compiles the kernels of a module, so that errors of the compilation are found here, and the first launch is fast. */
+  prepare(module: Module): Promise<void>;
+  /** Destroys freed buffers that are kept. Returns the number of bytes. */
+  releaseMemory(): number;
+  /** Destroys the device and the content of its tensors. Using them afterwards is an error. */
+  destroy(): void;
+}
+
+/**
+ * Requests a WebGPU device of the browser. The first one is `webgpu:0`. Rejects with a `RuntimeError` that says what was requested if the
+ * browser or the adapter does not provide it. The package for Node.js has no WebGPU devices.
+ */
+export function requestWebGPU(options?: WebGPUOptions): Promise<WebGPUDevice>;
+
+/**
+ * Creates a module of kernels in WGSL. `kernels` lists the parameters of each kernel, in the order of its arguments: `pointer` for a tensor, the
+ * type of a number (`int32`, `uint32`, `float32`), and at the end the axes whose extents a launch passes, such as `blockIdx.x`.
+ */
+export function webgpuModule(source: string, kernels: { readonly [name: string]: readonly string[] }): Module;
 
 /** A collection of functions by name, usually a loaded library. */
 export class Module extends ObjectRef {
@@ -339,6 +422,7 @@ export class Device {
   equals(other: unknown): boolean;
   toString(): string;
 }
+/** Returns the device of a type and an index, or of a name such as `opencl:0`. */
 export function device(type: string | number, index?: number): Device;
 export function cpu(index?: number): Device;
 

@@ -39,11 +39,13 @@ export const {
   registerFunc,
   registerObject,
   removeGlobalFunc,
+  requestWebGPU,
   saveJson,
   structuralEqual,
   structuralHash,
   tensor,
   typeAttribute,
+  webgpuModule,
 } = anyfn;
 
 export default anyfn;

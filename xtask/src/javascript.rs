@@ -68,6 +68,20 @@ pub(crate) fn no_browser() -> Option<String> {
         .then(|| "no browser (`apt-get install chromium-headless-shell`)".into())
 }
 
+/// Returns the reason why no function can be compiled for pages and called there, if any.
+pub(crate) fn no_pages() -> Option<String> {
+    let compilers = || {
+        let no_linker = ["wasm-ld-19", "wasm-ld-16", "wasm-ld"].iter().all(|linker| which(linker).is_none());
+        (no_linker || which("clang").is_none())
+            .then(|| "no Clang or no wasm-ld (`apt-get install clang lld-19`)".into())
+    };
+    unavailable()
+        .or_else(system_rust::unavailable)
+        .or_else(targets::no_web)
+        .or_else(no_browser)
+        .or_else(compilers)
+}
+
 /// Test files that run over the WebAssembly module as well as over the addon.
 const ALSO_ON_WASM: [&str; 5] =
     ["calls.test.js", "errors.test.js", "objects.test.js", "tensors.test.js", "values.test.js"];
@@ -85,8 +99,8 @@ pub(crate) fn wasm_conformance(run: &Run) -> Result<()> {
 /// Runs the conformance corpus and the examples in a page.
 pub(crate) fn page_conformance(run: &Run) -> Result<()> {
     let module = targets::web_module(targets::WEB_CORPUS);
-    let file = paths::root().join(TESTS).join("web/page.test.js");
-    run.cmd(node().words("--test").arg(file).env("ANYFN_TESTING_WASM", module))
+    let files = ["page.test.js", "webgpu.test.js"].map(|name| paths::root().join(TESTS).join("web").join(name));
+    run.cmd(node().words("--test").args(files).env("ANYFN_TESTING_WASM", module))
 }
 
 /// Copies the libraries of the test build into the package.

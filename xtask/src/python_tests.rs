@@ -21,6 +21,9 @@ pub(crate) const FOLDER: &str = "bindings/python/tests";
 /// Name of the test file that runs the conformance corpus. It runs in a step of its own.
 pub(crate) const CORPUS: &str = "test_conformance.py";
 
+/// Names of the test files that open pages, which run in a step of their own after the modules for pages were built.
+const IN_PAGES: [&str; 2] = ["test_wasm.py", "test_webgpu.py"];
+
 /// Packages that build the libraries and the command that the test files use. They are inputs of all test
 /// files.
 const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
@@ -78,6 +81,13 @@ pub(crate) struct TestFile {
     paths: Vec<String>,
 }
 
+impl TestFile {
+    /// Returns true if the file opens pages.
+    pub(crate) fn is_for_pages(&self) -> bool {
+        IN_PAGES.contains(&&*self.name)
+    }
+}
+
 /// The test files of the Python package.
 struct TestFiles {
     files: Vec<TestFile>,
@@ -94,6 +104,7 @@ pub(crate) fn parts(select: impl Fn(&TestFile) -> bool) -> Result<Vec<Part>> {
     let TestFiles { files, helpers } = TestFiles::of_package()?;
     let part = |file: &TestFile| {
         let inputs = Inputs::default().packages(LIBRARIES).packages(file.uses_compiler.then_some(COMPILER));
+        let inputs = inputs.packages(file.is_for_pages().then_some("anyfn-conformance-web"));
         let inputs = inputs.paths(BESIDE).except([FOLDER]).paths(helpers).paths(&file.paths);
         Part::new(&file.name, inputs)
     };

@@ -107,6 +107,15 @@ pub(crate) const BUILD_JAVASCRIPT: &[&str] = &["library", "javascript package"];
 /// Steps of `./x test` that build WebAssembly modules with the runtime.
 const WEB_MODULES: &[&str] = &["conformance, webassembly", "javascript package for pages"];
 
+/// Steps whose results the tests of the compiler in pages use.
+const IN_PAGES: &[&str] = &[
+    "library",
+    "python package",
+    "javascript package",
+    "conformance, webassembly",
+    "javascript package for pages",
+];
+
 /// Packages that the tests of the package for Node.js load.
 const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
 
@@ -252,7 +261,11 @@ pub(crate) fn test() -> Vec<Step> {
         .quick(),
         Step::in_parts(
             "python tests of the compiler",
-            || python_tests::parts(|file| file.uses_compiler && file.name != python_tests::CORPUS),
+            || {
+                python_tests::parts(|file| {
+                    file.uses_compiler && file.name != python_tests::CORPUS && !file.is_for_pages()
+                })
+            },
             python::test_files,
         )
         .uses(BUILD)
@@ -426,6 +439,15 @@ pub(crate) fn test() -> Vec<Step> {
             .inputs(javascript::SOURCES)
             .inputs(&["conformance/cases", "docs/browser.md", "examples/browser"]),
         Step::in_parts(
+            "python tests in a page",
+            || python_tests::parts(python_tests::TestFile::is_for_pages),
+            python::test_files,
+        )
+        .uses(IN_PAGES)
+        .needs_member("crates/web")
+        .skip_if(python::unavailable)
+        .skip_if(javascript::no_pages),
+        Step::in_parts(
             "conformance, python",
             || python_tests::parts(|file| file.name == python_tests::CORPUS),
             python::test_files,
@@ -490,6 +512,9 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
             .uses(&["optimised build"])
             .needs_member("bindings/js")
             .skip_if(javascript::unavailable),
+        Step::new("javascript package for pages", javascript::build_web)
+            .needs_member("crates/web")
+            .skip_if(javascript::no_pages),
         Step::new("java package", java::build_demo_package)
             .uses(&["optimised build"])
             .needs_member("bindings/java")
@@ -506,7 +531,7 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
     steps.push(
         Step::new("scenarios", move |_| examples::demo(is_all))
             .needs_member("bindings/python")
-            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..5] })
+            .uses(if is_all { &SCENARIOS_WITH_BOARD } else { &SCENARIOS_WITH_BOARD[..6] })
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
     );
@@ -515,10 +540,11 @@ pub(crate) fn demo(is_all: bool) -> Vec<Step> {
 
 /// Steps whose results the scenarios of the demonstration use. The last step exists only with the
 /// emulated board.
-const SCENARIOS_WITH_BOARD: [&str; 6] = [
+const SCENARIOS_WITH_BOARD: [&str; 7] = [
     "optimised build",
     "python package",
     "javascript package",
+    "javascript package for pages",
     "java package",
     "c programs",
     "command for aarch64",

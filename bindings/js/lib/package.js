@@ -115,7 +115,21 @@ function createPackage(native) {
     return convertObject(value);
   }
 
-  const device = (type, index = 0) => Device.of(type, index);
+  const device = (type, index) => (index === undefined && typeof type === 'string' ? Device.from(type) : Device.of(type, index ?? 0));
+
+  /** Requests a WebGPU device. */
+  async function requestWebGPU(options) {
+    if (native.requestWebGPU === undefined) {
+      throw new errors.RuntimeError('the package for Node.js has no WebGPU devices; pages have them (docs/webgpu.md)');
+    }
+    return native.requestWebGPU(options);
+  }
+
+  /** Makes a module of kernels in WGSL. */
+  function webgpuModule(source, kernels) {
+    if (native.webgpuModule === undefined) throw new errors.RuntimeError('the package for Node.js has no WebGPU devices; pages have them');
+    return native.webgpuModule(source, kernels);
+  }
 
   return {
     getGlobalFunc,
@@ -139,6 +153,8 @@ function createPackage(native) {
     Device,
     device,
     cpu: (index = 0) => device(DEVICES.cpu, index),
+    requestWebGPU,
+    webgpuModule,
     OpaquePointer,
     opaque: (address) => new OpaquePointer(BigInt.asUintN(64, BigInt(address))),
     Bytes,

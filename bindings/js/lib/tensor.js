@@ -6,6 +6,8 @@ const { OWNER } = require('./functions.js');
 
 const INFO = Symbol('anyfn.info');
 const DATA = Symbol('anyfn.data');
+// Types of devices.
+const [CPU, WEBGPU] = [1, 15];
 // Typed arrays by code and bits of the data type. Elements that JavaScript has no type for are shown by their bits.
 const ARRAYS = {
   '0:8': Int8Array, '0:16': Int16Array, '0:32': Int32Array, '0:64': BigInt64Array,
@@ -20,6 +22,7 @@ function arrayClass({ code, bits, lanes }) {
 
 function createTensors(native, { ObjectRef, setClass }) {
   const call = (name, ...args) => native.getGlobal(name)(...args);
+  const isAsync = (tensor) => tensor.device.type === WEBGPU && native.readTensor !== undefined;
 
   /** A tensor. */
   class Tensor extends ObjectRef {
@@ -85,8 +88,9 @@ function createTensors(native, { ObjectRef, setClass }) {
       return array;
     }
 
-    /** Returns the elements as nested JavaScript arrays. */
+    /** Returns the elements as nested JavaScript arrays; for a tensor on a WebGPU device, a promise of them. */
     toArray() {
+      if (isAsync(this)) return this.to('cpu').then((here) => here.toArray());
       const { data } = this.to(Device.of('cpu')).contiguous();
       if (data.length !== this.size) throw new TypeError(`elements of type ${this.dtype} are no numbers; use data or toBytes()`);
       const elements = Array.from(data);
@@ -100,8 +104,9 @@ function createTensors(native, { ObjectRef, setClass }) {
       return nest(0, 0, elements.length);
     }
 
-    /** Returns a copy of the content as bytes. */
+    /** Returns a copy of the content as bytes; for a tensor on a WebGPU device, a promise of it. */
     toBytes() {
+      if (isAsync(this)) return this.to('cpu').then((here) => here.toBytes());
       return call('anyfn.tensor_to_bytes', this);
     }
 
@@ -113,9 +118,17 @@ function createTensors(native, { ObjectRef, setClass }) {
       return this.isContiguous ? this : call('anyfn.tensor_contiguous', this);
     }
 
-    /** Returns the tensor on a device; a copy unless it is there already. */
+    /**
+     * Returns the tensor on a device; a copy unless it is there already. For a tensor on a WebGPU device, returns a promise of a tensor, which
+     * contains what the work that was queued before has written.
+     */
     to(device) {
-      return this.device.equals(device) ? this : call('anyfn.tensor_to_device', this, device);
+      const target = Device.from(device);
+      if (!isAsync(this)) return this.device.equals(target) ? this : call('anyfn.tensor_to_device', this, target);
+      if (this.device.equals(target)) return Promise.resolve(this);
+      const { shape, dtype } = this;
+      const here = native.readTensor(this[TAG], () => empty(shape, dtype));
+      return target.type === CPU ? here : here.then((copy) => copy.to(target));
     }
 
     toString() {
@@ -124,11 +137,32 @@ function createTensors(native, { ObjectRef, setClass }) {
   }
   setClass(70, 'ffi.Tensor', Tensor);
 
+  /** Returns the options that take the place of shape and data type: `{shape, dtype, device}`. */
+  function optionsOf(given, dtype, device) {
+    const isOptions = typeof given === 'object' && given !== null && given[TAG] === undefined && typeof given[Symbol.iterator] !== 'function';
+    if (!isOptions) return { dtype, device };
+    const wrong = Object.keys(given).find((name) => !['shape', 'dtype', 'device'].includes(name));
+    if (wrong !== undefined) throw new TypeError(`expected the options shape, dtype and device, got '${wrong}'`);
+    return given;
+  }
+
   const shapeOf = (shape) => native.apply(native.getGlobal('ffi.Shape')[TAG], Array.from(shape), false);
   const dtypeOf = (dtype) => (typeof dtype === 'string' ? DType.parse(dtype) : dtype);
 
-  /** Makes a tensor with a copy of the content of a typed array, or of nested arrays of numbers. */
-  function tensor(content, shape, dtype) {
+  /** Makes a tensor with a copy of the content of a typed array, or of nested arrays of numbers. Options may take the place of the shape. */
+  function tensor(content, given, givenDtype, givenDevice) {
+    const options = optionsOf(given, givenDtype, givenDevice);
+    const made = tensorHere(content, options === given ? options.shape : given, options.dtype);
+    const device = options.device === undefined ? made.device : Device.from(options.device);
+    if (made.device.equals(device)) return made;
+    try {
+      return made.to(device);
+    } finally {
+      made.dispose();
+    }
+  }
+
+  function tensorHere(content, shape, dtype) {
     if (Array.isArray(content) || typeof content === 'number') {
       const found = [];
       for (let level = content; Array.isArray(level); level = level[0]) found.push(level.length);
@@ -155,9 +189,10 @@ function createTensors(native, { ObjectRef, setClass }) {
     return native.tensorMake(content, shape ?? [content.length], type === undefined ? undefined : dtypeOf(type));
   }
 
-  /** Makes a tensor of zeros. */
-  function empty(shape, dtype = 'float32', device = Device.of('cpu')) {
-    return call('anyfn.tensor_zeros', shapeOf(shape), dtypeOf(dtype), device);
+  /** Makes a tensor of zeros. Options may take the place of the data type. */
+  function empty(shape, given, givenDevice) {
+    const { dtype = 'float32', device = 'cpu' } = optionsOf(given, given, givenDevice);
+    return call('anyfn.tensor_zeros', shapeOf(shape), dtypeOf(dtype), Device.from(device));
   }
 
   return { Tensor, tensor, empty };

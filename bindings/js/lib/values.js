@@ -85,6 +85,16 @@ const DEVICES = {
 
 /** A device: its type and its index. */
 class Device extends Word {
+  /** Returns a device, or the one that a text such as `webgpu:0` names. */
+  static from(device) {
+    if (device instanceof Device) return device;
+    const [, name, index = 0] = /^(\w+?)(?::(\d{1,9}))?$/.exec(String(device)) ?? [];
+    if (name === undefined || !(name in DEVICES)) {
+      throw new TypeError(`expected a device such as anyfn.cpu() or 'cpu:0', got ${typeof device === 'string' ? `'${device}'` : typeof device}`);
+    }
+    return Device.of(name, Number(index));
+  }
+
   static of(type, index = 0) {
     const number = typeof type === 'number' ? type : DEVICES[type];
     if (!Number.isInteger(number)) throw new TypeError(`unknown device '${type}'`);

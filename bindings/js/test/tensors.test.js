@@ -70,6 +70,23 @@ test('tensors are made of arrays', () => {
   assert.throws(() => new anyfn.Tensor(), TypeError);
 });
 
+test('shape, type and device may be options, and devices names', () => {
+  const tensor = anyfn.tensor([1, 2, 3, 4], { shape: [2, 2], dtype: 'int16', device: 'cpu:0' });
+  assert.deepEqual([tensor.toArray(), String(tensor.dtype)], [[[1, 2], [3, 4]], 'int16']);
+  assert.equal(anyfn.tensor(Float64Array.of(1), { device: anyfn.cpu() }).toArray()[0], 1);
+  assert.equal(String(anyfn.empty([2], { dtype: 'uint8', device: 'cpu' }).dtype), 'uint8');
+  assert.equal(tensor.to('cpu'), tensor);
+  assert.ok(anyfn.device('cuda:1').equals(anyfn.device('cuda', 1)));
+  assert.throws(() => anyfn.tensor([1], { devise: 'cpu' }), { name: 'TypeError', message: /the options shape, dtype and device, got 'devise'/ });
+  assert.throws(() => tensor.to('gpu'), { name: 'TypeError', message: "expected a device such as anyfn.cpu() or 'cpu:0', got 'gpu'" });
+  assert.throws(() => anyfn.tensor([1], { device: 'cuda:0' }), { name: 'RuntimeError', message: /device cuda:0 is not available/ });
+});
+
+test('WebGPU devices exist in pages', async () => {
+  await assert.rejects(anyfn.requestWebGPU(), { name: 'RuntimeError', message: /WebGPU/ });
+  if (!WASM) assert.throws(() => anyfn.webgpuModule('', {}), { name: 'RuntimeError', message: /pages have them/ });
+});
+
 test('elements that are smaller or larger than numbers are bytes', () => {
   const small = anyfn.empty([2 ** 23 + 1], 'int4');
   assert.equal(small.data.length, 2 ** 22 + 1);

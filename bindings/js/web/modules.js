@@ -178,6 +178,17 @@ function check(module, runtime, weak, env) {
   return functions;
 }
 
+/** Returns the compiled module of a source: the bytes of a .wasm file, or a compiled module. */
+function compiledOf(source) {
+  if (source instanceof WebAssembly.Module) return source;
+  if (!ArrayBuffer.isView(source) && !/ArrayBuffer\]$/.test(Object.prototype.toString.call(source))) {
+    throw new TypeError(
+      'expected the bytes of a .wasm file or a WebAssembly.Module, which `await WebAssembly.compileStreaming(response)` makes of a response',
+    );
+  }
+  return new WebAssembly.Module(source);
+}
+
 /** Positions of functions in the tables of the runtimes. */
 const positions = new WeakMap();
 
@@ -283,4 +294,4 @@ function link(module, runtime, memory, die) {
   };
 }
 
-module.exports = { link };
+module.exports = { link, compiledOf };

@@ -8,7 +8,8 @@
 const { Memory, ANY, VALUE, OBJECT, TYPE_INDEX, DL_TENSOR } = require('./memory.js');
 const { Slots } = require('./slots.js');
 const { Lent } = require('./lent.js');
-const { link } = require('./modules.js');
+const { link, compiledOf } = require('./modules.js');
+const { createWebGPU } = require('./webgpu.js');
 const { classOfKind } = require('../lib/errors.js');
 
 /** Version of the interface of the module; `crates/web/src/lib.rs` has the same number. */
@@ -615,7 +616,11 @@ function createNative() {
     };
     try {
       memory.check();
-      const { value, big, isFunction } = values[id];
+      const { value, big, isFunction, isRaw } = values[id];
+      if (isRaw) {
+        value(args, count);
+        return 0;
+      }
       if (!isFunction) throw new TypeError('a JavaScript value that is not a function was called');
       if (lent.length > from) lent.copyOut(from);
       shared = lent.length;
@@ -771,9 +776,23 @@ function createNative() {
     return [promise, number];
   }
 
+  const webgpu = createWebGPU({
+    memory: () => memory,
+    ask,
+    handleOf: (object) => slots.handle(object[hooks.tag]),
+    // Its JavaScript object is a PackedFunc, as for functions that return bigints.
+    rawFunction: (value) => wrap(exports.anyfn_web_function(keep({ value, big: true, isFunction: true, isRaw: true })) >>> 0, FUNCTION),
+    rawOf: (f) => values[exports.anyfn_web_id(slots.handle(f[hooks.tag]))]?.value,
+  });
+
   const native = {
+    requestWebGPU: webgpu.request,
+    webgpuModule: webgpu.module,
+    /** Copies a tensor from a WebGPU device to the tensor that `make` returns: a promise. */
+    readTensor: (slot, make) => webgpu.read(slots.handle(slot), make),
     init: (given) => {
       hooks = given;
+      webgpu.start();
       // The package works after users have removed or replaced functions with these names.
       for (const name of askDeep('list_globals')) if (name.startsWith(OWN)) globalHandle(name.slice(OWN.length));
     },
@@ -844,7 +863,7 @@ function createNative() {
     tensorInfo: (slot) => askDeep('tensor_info', at(slot)),
     tensorBuffer: (slot) => {
       const [, , device, , , isContiguous, isReadOnly, address, size] = askDeep('tensor_info', at(slot));
-      if (device.type !== 1) throw new TypeError(`the tensor is on ${device}; copy it to the CPU first (\`to(anyfn.cpu())\`)`);
+      if (device.type !== 1) throw new TypeError(`the tensor is on ${device}; copy it to the CPU first (\`await x.to(anyfn.cpu())\`)`);
       if (!isContiguous) throw new TypeError('the tensor is not contiguous; `contiguous()` makes a compact copy');
       // JavaScript has no arrays that cannot be written.
       if (isReadOnly) return memory.u8.slice(address, address + size).buffer;
@@ -865,16 +884,11 @@ function createNative() {
     /** Loads compiled functions: the bytes of a WebAssembly module, or a compiled one. */
     loadModule: (source) => {
       if (typeof source === 'string' || source instanceof URL) return undefined;
-      const isModule = source instanceof WebAssembly.Module;
-      if (!isModule && !ArrayBuffer.isView(source) && !/ArrayBuffer\]$/.test(Object.prototype.toString.call(source))) {
-        throw new TypeError(
-          'expected the bytes of a .wasm file or a WebAssembly.Module, which `await WebAssembly.compileStreaming(response)` makes of a response',
-        );
-      }
-      const code = isModule ? source : new WebAssembly.Module(source);
+      const code = compiledOf(source);
       const { names, positions, metadata, setModule } = link(code, instance.exports, memory, die);
       const made = ask('module', names, positions, metadata);
       setModule(slots.handle(made[hooks.tag]));
+      webgpu.attach(code, made);
       return made;
     },
     parseDType: (text) => ask('parse_dtype', String(text)),

@@ -183,7 +183,7 @@ needs_browser = pytest.mark.skipif(
 )
 
 
-def run_in_page(body, files, folder):
+def run_in_page(body, files, folder, webgpu=False):
     """Runs the body of an asynchronous JavaScript function in a page with some files. Returns what it returns."""
     page = f"""
 import {{ instantiate }} from './web.mjs';
@@ -196,12 +196,12 @@ await report(async () => {{ {body} }});
 const {{ runPage }} = require({json.dumps(str(ROOT / "bindings/js/test/web/browser.js"))});
 const {{ pageFiles }} = require({json.dumps(str(ROOT / "bindings/js/test/web/support.js"))});
 const more = {{ '/page.mjs': Buffer.from({json.dumps(page)}), {served} }};
-runPage(pageFiles('corpus.mjs', more)).then((told) => console.log(JSON.stringify(told)));
+runPage(pageFiles('corpus.mjs', more), {{ webgpu: {json.dumps(webgpu)}, timeout: 150000 }}).then((told) => console.log(JSON.stringify(told)));
 """
     (folder / "run.cjs").write_text(run)
     environment = {**os.environ, "ANYFN_JS_WASM": str(WASM), "ANYFN_TESTING_WASM": str(WASM)}
     done = subprocess.run(
-        ["node", folder / "run.cjs"], capture_output=True, text=True, timeout=90, check=False, env=environment
+        ["node", folder / "run.cjs"], capture_output=True, text=True, timeout=200, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -1,11 +1,19 @@
-"""Functions that are compiled for WebGPU: their kernels, and the limits that they must meet."""
+"""Functions that are compiled for WebGPU: their kernels, the limits that they must meet, and their results in a page.
 
+Chromium's adapter SwiftShader runs the kernels on the processor.
+"""
+
+import base64
+import json
+import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
-from test_opencl_compiled import linked, matmul, softmax, transpose
-from test_wasm import LINKER
+from samples import run_page
+from test_opencl_compiled import linked, matmul, random, softmax, transpose
+from test_wasm import LINKER, ROOT, needs_browser, needs_node, run_in_page
 
 import anyfn
 from anyfn import te, tir
@@ -139,3 +147,180 @@ def test_tint_accepts_the_kernels(tmp_path):
                 transpose(100, 37), elementwise(n), elementwise(1 << 24), row_sums(3, 50000), linked())]
     if not all(checked):
         pytest.skip("no tint")
+
+
+# --- results in a page
+
+RUN = """
+const anyfn = await load();
+const gpu = await anyfn.requestWebGPU();
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const textOf = (bytes) => {
+  let text = '';
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(text);
+};
+const results = [];
+const modules = {};
+for (const { name, inputs, call, outputs } of cases) {
+  const module = (modules[name] ??= anyfn.loadModule(await WebAssembly.compileStreaming(fetch(`./${name}.wasm`))));
+  const tensors = inputs.map(({ data, shape, dtype }) => {
+    const { buffer } = bytesOf(data);
+    return anyfn.tensor(dtype === 'float32' ? new Float32Array(buffer) : new Int32Array(buffer), { shape, device: 'webgpu:0' });
+  });
+  const outs = outputs.map(({ shape, dtype }) => anyfn.empty(shape, { dtype, device: 'webgpu:0' }));
+  module.getFunction(call)(...tensors, ...outs);
+  const bytes = await Promise.all(outs.map((out) => out.toBytes()));
+  results.push(bytes.map(textOf));
+  for (const tensor of [...tensors, ...outs]) tensor.dispose();
+}
+"""
+
+
+class Page:
+    """Collects calls of compiled functions, and runs all of them in one page."""
+
+    def __init__(self, folder):
+        self.folder, self.files, self.cases, self.expected = folder, {}, [], []
+
+    def add(self, name, what, inputs, expected, rtol=1e-4, atol=1e-4):
+        call = what.attrs["global_symbol"]
+        if f"{name}.wasm" not in self.files:
+            anyfn.build(what, "webgpu").export(self.folder / f"{name}.wasm")
+            self.files[f"{name}.wasm"] = self.folder / f"{name}.wasm"
+        described = [
+            {"data": base64.b64encode(np.ascontiguousarray(x).tobytes()).decode(), "shape": x.shape, "dtype": str(x.dtype)} for x in inputs
+        ]
+        outputs = [{"shape": x.shape, "dtype": str(x.dtype)} for x in expected]
+        self.cases.append({"name": name, "inputs": described, "call": call, "outputs": outputs})
+        self.expected.append((name, expected, rtol, atol))
+
+    def run(self, more="return { results };"):
+        (self.folder / "cases.json").write_text(json.dumps(self.cases))
+        body = f"const cases = await (await fetch('./cases.json')).json();\n{RUN}\n{more}"
+        told = run_in_page(body, {**self.files, "cases.json": self.folder / "cases.json"}, self.folder, webgpu=True)
+        for (name, expected, rtol, atol), got in zip(self.expected, told["results"]):
+            for wanted, text in zip(expected, got):
+                out = np.frombuffer(base64.b64decode(text), wanted.dtype).reshape(wanted.shape)
+                np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=name)
+        return told
+
+
+@needs_node
+@needs_browser
+def test_the_results_in_a_page_are_those_of_numpy(tmp_path):
+    page = Page(tmp_path)
+    for n, m, k in [(64, 64, 64), (17, 31, 9), (1, 40, 50), (130, 70, 33)]:
+        a, b = random(n, k), random(k, m)
+        page.add(f"matmul{n}", matmul(n, m, k), [a, b], [a @ b])
+    a, b = random(40, 24), random(24, 50)
+    page.add("matmul_n", matmul(tir.var("n"), tir.var("m"), 24), [a, b], [a @ b])
+    for n, m in [(16, 300), (5, 1009), (1, 64)]:
+        x = random(n, m)
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
+        page.add(f"softmax{n}", softmax(n, m), [x], [powers / powers.sum(axis=1, keepdims=True)], atol=1e-6)
+    x = random(100, 37)
+    page.add("transpose", transpose(100, 37), [x], [np.ascontiguousarray(x.T)], 0, 0)
+    n = tir.var("n")
+    for size in (0, 1, 63, 64, 65, 10_000):
+        a, b = random(size), random(size)[::-1].copy()
+        page.add("elementwise", elementwise(n), [a, b], [a * b + np.sqrt(np.abs(a))], 1e-5, 1e-6)
+    x = random(3, 50_000)
+    page.add("row_sums", row_sums(3, 50_000), [x], [x.sum(axis=1)], 1e-3, 1e-2)
+    # More blocks than fit into one dimension, and integers.
+    x = np.arange(65_536 * 64 + 1000, dtype="int32")
+    of = te.placeholder((n,), "int32", name="X")
+    page.add("folded", te.create_prim_func([of, te.compute((n,), lambda i: of[i] * 3 - 1, name="Y")], name="folded"), [x], [x * 3 - 1], 0, 0)
+    x, y = (np.random.default_rng(seed).integers(-(2**31), 2**31, 512, "int32") for seed in (1, 2))
+    y[:4] = [0, -1, 1, -(2**31)]
+    p, q = te.placeholder((512,), "int32", name="P"), te.placeholder((512,), "int32", name="Q")
+    bodies = [lambda i: p[i] // q[i], lambda i: p[i] % q[i], lambda i: p[i] * q[i] - q[i], lambda i: tir.max(p[i], q[i]), lambda i: p[i] ^ q[i]]
+    outs = [te.compute((512,), body, name=f"Z{number}") for number, body in enumerate(bodies)]
+    func = te.create_prim_func([p, q, *outs], name="integers")
+    expected = [np.zeros(512, "int32") for _ in outs]
+    tir.interpret(func, x, y, *expected)
+    page.add("integers", func, [x, y], expected, 0, 0)
+    names = ["exp", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "tanh", "floor", "round", "erf"]
+    of = te.placeholder((200,), name="X")
+    outs = [te.compute((200,), lambda i, name=name: getattr(tir, name)(of[i]), name=f"of_{name}") for name in names]
+    func = te.create_prim_func([of, *outs], name="functions")
+    x = np.linspace(0.01, 0.99, 200, dtype="float32")
+    expected = [np.zeros(200, "float32") for _ in outs]
+    tir.interpret(func, x, *expected)
+    page.add("functions", func, [x], expected, 2e-3, 2e-3)
+    page.run()
+
+
+@needs_node
+@needs_browser
+def test_a_function_of_javascript_is_called_between_two_launches(tmp_path):
+    """It receives tensors on the device, whose elements it cannot read at once, and launches a function itself."""
+    x = np.linspace(-1, 1, 1000, dtype="float32")
+    page = Page(tmp_path)
+    anyfn.build(linked(), "webgpu").export(tmp_path / "link.wasm")
+    of = te.placeholder((1000,), name="X")
+    half = te.create_prim_func([of, te.compute((1000,), lambda i: of[i] / 2, name="Y")], name="half")
+    anyfn.build(half, "webgpu").export(tmp_path / "half.wasm")
+    anyfn.build(linked(), "wasm").export(tmp_path / "link-cpu.wasm")
+    page.files = {name: tmp_path / name for name in ("link.wasm", "half.wasm", "link-cpu.wasm")}
+    more = f"""
+const [link, half] = await Promise.all(['link', 'half'].map(async (name) =>
+  anyfn.loadModule(await WebAssembly.compileStreaming(fetch(`./${{name}}.wasm`))).getFunction(name)));
+const seen = [];
+anyfn.registerFunc('link.centre', (given, wanted) => {{
+  seen.push(`${{given.device}} ${{given.shape}}`);
+  half(given, wanted);
+}});
+const x = anyfn.tensor({json.dumps(x.tolist())}, {{ device: 'webgpu:0' }});
+const out = anyfn.empty([1000], {{ device: 'webgpu:0' }});
+link(x, out);
+link(x, out);
+// On the CPU, what the function writes reaches the compiled code, too.
+const response = await fetch('./link-cpu.wasm');
+const onCpu = anyfn.loadModule(await WebAssembly.compileStreaming(response)).getFunction('link');
+anyfn.registerFunc('link.centre', (given, wanted) => {{
+  given.data.forEach((value, i) => (wanted.data[i] = value / 2));
+}}, {{ override: true }});
+const outOnCpu = anyfn.empty([1000]);
+onCpu(await x.to('cpu'), outOnCpu);
+const message = async (f) => {{
+  try {{
+    await f();
+  }} catch (error) {{
+    return `${{error.name}}: ${{error.message}}`;
+  }}
+}};
+const errors = [
+  await message(() => link(anyfn.tensor([1]), out)),
+  await message(() => link(x, anyfn.empty([1000]))),
+  await message(() => link(x, x)),
+  await message(() => link(x)),
+];
+return {{ results, seen, errors, out: await out.toArray(), cpu: outOnCpu.toArray() }};
+"""
+    told = page.run(more)
+    np.testing.assert_allclose(told["out"], x**2, atol=1e-5)
+    np.testing.assert_allclose(told["cpu"], x**2, atol=1e-5)
+    assert told["seen"] == ["webgpu:0 1000"] * 2
+    first, second, third, fourth = told["errors"]
+    assert first.startswith("ValueError: link: argument 0 `X`: expected a tensor on webgpu but got one on cpu:0; copy it to the device "
+                            'first (JavaScript: x.to("webgpu:0"))')
+    assert second.startswith("ValueError: link: argument 1 `Y`: expected a tensor on webgpu") or "expected a tensor on webgpu" in second
+    assert "share memory, and one of them is written" in third
+    assert fourth == "TypeError: link: expected 2 arguments but got 1"
+
+
+@needs_node
+@needs_browser
+def test_the_guide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page("docs/webgpu.md", {"__name__": "webgpu"}, 1)
+    text = (ROOT / "docs/webgpu.md").read_text(encoding="utf-8")
+    program = "".join(block.split("```")[0] for block in text.split("```javascript\n")[1:])
+    expected = re.findall(r"console\.log\(.*\); // (.*)", program)
+    body = (
+        "const lines = [];\nconst console = { log: (...values) => lines.push(values.join(' ')) };\n"
+        f"const anyfn = await load();\n{program}\nreturn lines;"
+    )
+    assert len(expected) == 2
+    assert run_in_page(body, {"scale.wasm": tmp_path / "scale.wasm"}, tmp_path, webgpu=True) == expected

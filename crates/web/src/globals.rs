@@ -5,9 +5,11 @@ use anyfn::abi::{
 };
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{
-    Any, Array, DType, Error, Fallback, ObjectRef, PackedFunc, Result, Shape, Signature, Source, Tensor,
-    TensorView, bail, register, registry,
+    Any, Array, DType, Device, Error, Fallback, ObjectRef, PackedFunc, Result, Shape, Signature, Source,
+    Tensor, TensorView, bail, register, registry,
 };
+use anyfn_host::runtime::device::DEFAULT_STREAM;
+use anyfn_host::runtime::tensor;
 
 /// Makes an array of values of different types.
 macro_rules! row {
@@ -261,9 +263,15 @@ fn tensor_make(content: Any, shape: Array<i64>, dtype: Option<DType>) -> Result<
     Ok(tensor)
 }
 
-/// Returns a tensor with a copy of the content of a borrowed one.
+/// Returns a tensor with a copy of the content of a borrowed one, on the same device.
 #[register("anyfn.web.copy_of_view")]
 fn copy_of_view(#[read_only] borrowed: TensorView<'_>) -> Result<Tensor> {
+    if borrowed.device() != Device::CPU {
+        let copy = tensor::empty(borrowed.shape(), borrowed.dtype(), borrowed.device(), None)?;
+        // SAFETY: the tensor is borrowed for the call, and the copy is new.
+        unsafe { tensor::copy(&borrowed, &copy.view(), DEFAULT_STREAM) }?;
+        return Ok(copy);
+    }
     let copy = Tensor::zeros(borrowed.dtype(), borrowed.shape())?;
     copy.set_bytes(&borrowed.to_bytes()?)?;
     Ok(copy)
@@ -272,6 +280,10 @@ fn copy_of_view(#[read_only] borrowed: TensorView<'_>) -> Result<Tensor> {
 /// Copies what a callback has written to a copy of a borrowed tensor back to the borrowed one, which must be writable.
 #[register("anyfn.web.write_back")]
 fn write_back(borrowed: TensorView<'_>, #[read_only] copy: TensorView<'_>) -> Result<()> {
+    if borrowed.device() != Device::CPU {
+        // SAFETY: both are borrowed for the call.
+        return unsafe { tensor::copy(&copy, &borrowed, DEFAULT_STREAM) };
+    }
     let bytes = copy.to_bytes()?;
     if borrowed.to_bytes()? != *bytes {
         borrowed.write_bytes()?.copy_from_slice(&bytes);

@@ -3,7 +3,7 @@
 //! The package is a client of the exports of this module: memory and calls (`calls`), values (`values`) and the registered functions
 //! named `anyfn.web.*` (`globals`), which the addon for Node.js implements by Node-API. JavaScript functions are objects that
 //! refer to a number of the host's table (`js_function`); calling them calls an import (`host`). `module` contains modules whose code
-//! is a second WebAssembly module.
+//! is a second WebAssembly module, and modules of kernels; `webgpu` is the driver of the devices on which these run.
 //!
 //! Protocol of exports that can fail: they return 0 and store an owned value, or return -1 and store an error object.
 //!
@@ -20,6 +20,7 @@ mod host;
 mod js_function;
 mod module;
 mod values;
+mod webgpu;
 
 use core::ffi::c_int;
 

@@ -1,5 +1,6 @@
 //! Modules whose code is a second WebAssembly module, which uses the memory, the table and the stack of this one. The package
-//! instantiates the code (`web/modules.js`) and passes the positions of its functions in the table.
+//! instantiates the code (`web/modules.js`) and passes the positions of its functions in the table. The kernels for WebGPU devices that such
+//! code launches are functions of JavaScript, in a module of their own that the code imports.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::{mem, ptr};
@@ -14,6 +15,8 @@ use anyfn::{Any, Array, Module, ObjectRef, PackedFunc, Result, String, bail, reg
 
 /// Content of a module object.
 struct Code {
+    /// Kind of the module: `wasm` or `webgpu`.
+    kind: &'static str,
     /// Functions, sorted by name.
     functions: Vec<Entry>,
     imports: Mutex<Vec<Module>>,
@@ -41,10 +44,20 @@ fn code(module: &Module) -> Result<&Code> {
 #[derive(Clone)]
 struct Entry {
     name: String,
-    /// Position of the function in the table.
-    position: usize,
-    /// Position of the function that returns its metadata, or 0.
-    metadata: usize,
+    body: EntryBody,
+}
+
+#[derive(Clone)]
+enum EntryBody {
+    /// Code in the table of the module.
+    Compiled {
+        /// Position of the function.
+        position: usize,
+        /// Position of the function that returns its metadata, or 0.
+        metadata: usize,
+    },
+    /// Function that launches a kernel.
+    Kernel(PackedFunc),
 }
 
 /// Makes a module of functions: their names, their positions in the table, and those of the functions that return their metadata, or 0.
@@ -53,12 +66,27 @@ fn make(names: Array<String>, positions: Array<i64>, metadata: Array<i64>) -> Re
     let mut functions = Vec::new();
     for (index, name) in names.to_vec()?.into_iter().enumerate() {
         let at = |list: &Array<i64>| list.get(index).map(|position| position as usize);
-        functions.push(Entry { name, position: at(&positions)?, metadata: at(&metadata)? });
+        let body = EntryBody::Compiled { position: at(&positions)?, metadata: at(&metadata)? };
+        functions.push(Entry { name, body });
     }
+    Ok(object("wasm", functions))
+}
+
+/// Makes a module of kernels for WebGPU devices: their names, and the functions that launch them.
+#[register("anyfn.web.kernels")]
+fn make_of_kernels(names: Array<String>, functions: Array<PackedFunc>) -> Result<ObjectRef> {
+    let mut entries = Vec::new();
+    for (index, name) in names.to_vec()?.into_iter().enumerate() {
+        entries.push(Entry { name, body: EntryBody::Kernel(functions.get(index)?) });
+    }
+    Ok(object("webgpu", entries))
+}
+
+fn object(kind: &'static str, mut functions: Vec<Entry>) -> ObjectRef {
     functions.sort_by(|a, b| a.name.cmp(&b.name));
-    let code = Code { functions, imports: Mutex::new(Vec::new()), lookups: Mutex::new(Vec::new()) };
+    let code = Code { kind, functions, imports: Mutex::new(Vec::new()), lookups: Mutex::new(Vec::new()) };
     // SAFETY: only this function makes objects of the type, so they all have this content, whose parts are locked.
-    Ok(unsafe { anyfn::__private::new_object(kTVMFFIModule, code) })
+    unsafe { anyfn::__private::new_object(kTVMFFIModule, code) }
 }
 
 /// The object of a function of a module. Calling it calls the code directly.
@@ -86,10 +114,14 @@ unsafe fn at(position: usize) -> TVMFFISafeCallType {
 
 /// Makes the object of a function. It keeps the module alive.
 fn function(module: &Module, entry: &Entry) -> Result<PackedFunc> {
+    let (position, metadata) = match &entry.body {
+        EntryBody::Compiled { position, metadata } => (*position, *metadata),
+        EntryBody::Kernel(function) => return Ok(function.clone()),
+    };
     // SAFETY: the package has placed the functions of the module there.
-    let safe_call = unsafe { at(entry.position) };
+    let safe_call = unsafe { at(position) };
     // SAFETY: the package has placed the functions of the module there.
-    let metadata = (entry.metadata != 0).then(|| unsafe { at(entry.metadata) });
+    let metadata = (metadata != 0).then(|| unsafe { at(metadata) });
     let function = Box::into_raw(Box::new(CompiledFunction {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -176,8 +208,8 @@ fn list_functions(module: Module, query_imports: bool) -> Result<Array<String>> 
 }
 
 #[register("ffi.ModuleGetKind")]
-fn get_kind(_module: Module) -> &'static str {
-    "wasm"
+fn get_kind(module: Module) -> Result<&'static str> {
+    code(&module).map(|code| code.kind)
 }
 
 #[register("ffi.ModuleGetImports")]

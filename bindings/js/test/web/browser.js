@@ -44,14 +44,18 @@ function serve(files, received) {
   return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server)));
 }
 
-/** Opens the page `/page.html` of the files in the browser. Returns what the page reports. */
-async function runPage(files, { timeout = 60000 } = {}) {
+/** Options with which Chromium has a WebGPU adapter on machines without a GPU: SwiftShader, which runs on the processor. */
+const WEBGPU = ['--enable-unsafe-webgpu', '--enable-features=Vulkan', '--use-vulkan=swiftshader', '--use-webgpu-adapter=swiftshader'];
+
+/** Opens the page `/page.html` of the files in the browser, with a WebGPU adapter if `webgpu` is true. Returns what the page reports. */
+async function runPage(files, { timeout = 60000, webgpu = false } = {}) {
   let received;
   const reported = new Promise((resolve) => (received = resolve));
   const server = await serve(files, received);
   const dir = folder();
   const url = `http://127.0.0.1:${server.address().port}/page.html`;
-  const options = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--remote-debugging-port=0'];
+  const options = ['--no-sandbox', '--disable-dev-shm-usage', '--remote-debugging-port=0'];
+  options.push(...(webgpu ? WEBGPU : ['--disable-gpu']));
   options.push('--js-flags=--expose-gc', `--user-data-dir=${dir}`);
   const browser = spawn(findBrowser(), [...options, url], { stdio: ['ignore', 'ignore', 'pipe'], detached: true });
   let told = '';
