@@ -20,6 +20,18 @@ function arrayClass({ code, bits, lanes }) {
   return (lanes === 1 && ARRAYS[`${code}:${bits}`]) || Uint8Array;
 }
 
+/** Throws if a number does not fit into a type of integers, where a typed array would keep its lowest bits. Fractions are cut off. */
+function checkRange(elements, type) {
+  const { code, bits } = type;
+  if (code !== 0 && code !== 1) return;
+  const [low, high] = code === 0 ? [-(2 ** (bits - 1)), 2 ** (bits - 1)] : [0, 2 ** bits];
+  elements.forEach((element, index) => {
+    // A bigint is compared exactly.
+    const value = typeof element === 'bigint' ? element : Math.trunc(Number(element));
+    if (!(value >= low && value < high)) throw new RangeError(`tensor: the number ${String(element)} at index ${index} does not fit into ${type}`);
+  });
+}
+
 function createTensors(native, { ObjectRef, setClass }) {
   const call = (name, ...args) => native.getGlobal(name)(...args);
   const isAsync = (tensor) => tensor.device.type === WEBGPU && native.readTensor !== undefined;
@@ -179,6 +191,7 @@ function createTensors(native, { ObjectRef, setClass }) {
         throw new TypeError(`tensor: numbers cannot be converted to ${type}; pass a typed array`);
       }
       const big = cls === BigInt64Array || cls === BigUint64Array;
+      checkRange(elements, type);
       return native.tensorMake(cls.from(elements, big ? BigInt : Number), shape ?? found, type);
     }
     if (!ArrayBuffer.isView(content) || content instanceof DataView) {

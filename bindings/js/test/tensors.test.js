@@ -70,6 +70,16 @@ test('tensors are made of arrays', () => {
   assert.throws(() => new anyfn.Tensor(), TypeError);
 });
 
+test('numbers that do not fit into the type of a tensor are refused', () => {
+  const wrong = [[300, 'uint8'], [-1, 'uint8'], [128, 'int8'], [NaN, 'int32'], [Infinity, 'uint16'], [2 ** 32, 'uint32'], [2n ** 63n, 'int64'], [-1n, 'uint64']];
+  for (const [number, dtype] of wrong) {
+    const message = `tensor: the number ${number} at index 1 does not fit into ${dtype}`;
+    assert.throws(() => anyfn.tensor([0, number], undefined, dtype), (error) => error instanceof RangeError && error.message === message);
+  }
+  const right = [[255.9, 'uint8', 255], [-128, 'int8', -128], [2 ** 32 - 1, 'uint32', 2 ** 32 - 1], [2n ** 63n - 1n, 'int64', 2n ** 63n - 1n], [1e300, 'float64', 1e300]];
+  for (const [number, dtype, kept] of right) assert.equal(anyfn.tensor([number], undefined, dtype).data[0], kept);
+});
+
 test('shape, type and device may be options, and devices names', () => {
   const tensor = anyfn.tensor([1, 2, 3, 4], { shape: [2, 2], dtype: 'int16', device: 'cpu:0' });
   assert.deepEqual([tensor.toArray(), String(tensor.dtype)], [[[1, 2], [3, 4]], 'int16']);
