@@ -1,11 +1,12 @@
 """Runs the demonstration of ``./x demo``.
 
-A function written in Python is compiled and runs in several languages (``dense.py``), functions of three languages call
-each other, host code and kernels of a device are linked (``link.py``), and one function is sent to a board. The script takes the paths of the built files::
+A function written in Python is compiled and runs in several languages (``dense.py``), one function runs in Python,
+Node.js and a page (``pages.py``), functions of three languages call each other, host code and kernels of a device are linked (``link.py``),
+and one function is sent to a board. The script takes the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
-        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--node NODE] [--java JAVA JAR] [--peer-python PYTHON] \\
-        [--no-board REASON] [--board COMMAND...]
+        --dense-rust DENSE_RUST [--link LINK_C LINK_CC LINK_RUST] [--node NODE] [--no-page REASON] [--java JAVA JAR] \\
+        [--peer-python PYTHON] [--no-board REASON] [--board COMMAND...]
 """
 
 import argparse
@@ -21,6 +22,7 @@ import numpy as np
 import anyfn as tvm
 import dense
 import link
+import pages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ELEMENTS = 16_000_000
@@ -229,12 +231,17 @@ def main():
         parser.add_argument(name, required=True)
     parser.add_argument("--link", nargs=3, help="programs in C, C++ and Rust that call a library with kernels")
     parser.add_argument("--node", help="Node.js, with the package in bindings/js built")
+    parser.add_argument("--no-page", help="why there is no page that could be opened")
     parser.add_argument("--java", nargs=2, help="the program java, and the jar of the package")
     parser.add_argument("--peer-python")
     parser.add_argument("--no-board", help="why there is no board")
     parser.add_argument("--board", nargs=argparse.REMAINDER, help="the words that run `anyfn` for AArch64; the last option")
     options = parser.parse_args()
     dense.scenario(step, row, options)
+    if options.node and not options.no_page:
+        pages.scenario(step, row, options.node, options.work)
+    else:
+        print(f"\n   no page is opened: {options.no_page or 'Node.js is not installed'}")
     module = documents(options)
     library = compiled_kernel(options)
     deploy(options, library)

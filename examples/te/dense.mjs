@@ -3,16 +3,22 @@
  *
  *     node examples/te/dense.mjs dense.so
  *
+ * or `dense.wasm`, compiled for pages, which the WebAssembly module of the package runs.
+ *
  * Prints `key=value` lines: `right` is 1 if every element equals the result of plain loops.
  */
-import anyfn from '../../bindings/js/index.mjs';
+const file = process.argv[2];
+const anyfn = file.endsWith('.wasm')
+  ? await (await import('../../bindings/js/web/node.js')).default.instantiate()
+  : (await import('../../bindings/js/index.mjs')).default;
+const library = file.endsWith('.wasm') ? (await import('node:fs')).readFileSync(file) : file;
 
 const [N, M, K, CALLS] = [512, 512, 512, 10];
 
 /* Returns numbers whose products and sums are exact. */
 const numbers = (count) => Float32Array.from({ length: count }, (_, i) => ((i * 7919) % 23) - 11);
 
-const dense = anyfn.loadModule(process.argv[2]).getFunction('dense');
+const dense = anyfn.loadModule(library).getFunction('dense');
 const [a, b, bias] = [numbers(N * K), numbers(K * M), numbers(M)];
 /* A typed array is passed without a copy, as a tensor of one dimension; tensors of two have memory of their own. */
 const [left, right, out] = [anyfn.tensor(a, [N, K]), anyfn.tensor(b, [K, M]), anyfn.empty([N, M])];

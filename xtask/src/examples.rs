@@ -82,6 +82,9 @@ pub(crate) fn demo(is_all: bool) -> Result<()> {
     if javascript::unavailable().is_none() {
         command = command.arg("--node").arg("node");
     }
+    if let Some(reason) = javascript::no_pages() {
+        command = command.arg("--no-page").arg(reason);
+    }
     if let Some(java) = java::java() {
         command = command.arg("--java").arg(java).arg(java::jar_in(&java::build_dir()));
     }

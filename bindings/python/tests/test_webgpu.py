@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -324,3 +325,31 @@ def test_the_guide(tmp_path, monkeypatch):
     )
     assert len(expected) == 2
     assert run_in_page(body, {"scale.wasm": tmp_path / "scale.wasm"}, tmp_path, webgpu=True) == expected
+
+
+needs_package = pytest.mark.skipif(
+    not all((ROOT / "bindings/js/prebuilds" / name).exists() for name in ("web/anyfn.wasm", "linux-x64/anyfn.node")),
+    reason="the packages for Node.js and pages are not built (`./x test --only=\"javascript package\"`)",
+)
+
+
+@needs_node
+@needs_browser
+@needs_package
+def test_the_example_gives_the_same_everywhere(tmp_path, monkeypatch):
+    """The part of the demonstration that calls one function in Python, Node.js and a page, with results that are exact."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples/demo"))
+    import pages
+
+    rows = []
+    pages.scenario(lambda text: None, lambda *row: rows.append(row), "node", tmp_path)
+    assert [row[1:3] for row in rows] == [
+        ("Python", "te: dense.so"),
+        ("JavaScript in Node.js", "te: dense.so"),
+        ("JavaScript in Node.js", "te: dense.wasm"),
+        ("JavaScript in a page", "te: dense.wasm"),
+        ("JavaScript in a page", "te: dense-webgpu.wasm"),
+    ]
+    assert all(row[-1] for row in rows), rows
+    for name in ("pages", "dense"):
+        sys.modules.pop(name, None)
