@@ -12,8 +12,8 @@ builds nothing:
 With ``--libraries``, it packs the libraries in another folder, such as those for another architecture. With ``--compat``, it also
 packs the file ``libtvm_ffi.so`` with which ``anyfn compat`` replaces that of apache-tvm-ffi; ``./x dist`` links that file.
 
-The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests,
-``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
+The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_devices.so``,
+``anyfn/lib/libanyfn_compiler.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
 
 This file is also the build backend of ``pyproject.toml``. ``pip install bindings/python`` builds the libraries with cargo
 in release mode and installs the wheel. ``pip install -e bindings/python`` builds them into the package and installs a
@@ -40,6 +40,7 @@ PACKAGE = HERE / "anyfn"
 TARGETS = {
     "anyfn-python": PACKAGE / "_core.abi3.so",
     "anyfn-lib": PACKAGE / "lib" / "libanyfn.so",
+    "anyfn-devices": PACKAGE / "lib" / "libanyfn_devices.so",
     "anyfn-compiler-lib": PACKAGE / "lib" / "libanyfn_compiler.so",
     "anyfn-testing": PACKAGE / "lib" / "libanyfn_testing.so",
 }

@@ -53,6 +53,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/coming-from-nanobind.md",
         "docs/coming-from-tvm-ffi.md",
         "docs/compat.md",
+        "docs/drivers.md",
         "docs/errors.md",
         "docs/functions.md",
         "docs/objects.md",

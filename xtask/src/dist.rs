@@ -9,6 +9,9 @@ use crate::result::Result;
 use crate::runner::Run;
 use crate::{compat, debian, java, javascript, paths, portable, python};
 
+/// File name of the library of the device drivers, which lies beside that of the runtime.
+const DEVICES: &str = "libanyfn_devices.so";
+
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -50,13 +53,18 @@ fn place(run: &Run, from: &Path, to: &Path) -> Result<()> {
     copy(run, from, to)
 }
 
-/// Writes `lib/libanyfn.so`, `lib/libanyfn.a`, `compat/libtvm_runtime.so` for programs that use the C API of the runtime of
+/// Writes `lib/libanyfn.so`, `lib/libanyfn_devices.so`, `lib/libanyfn.a`, `compat/libtvm_runtime.so` for programs that use the C API of the runtime of
 /// TVM 0.8, and `compat/libtvm_ffi.so`: the library with the file name, SONAME and C++ symbols that programs built for tvm-ffi
 /// look for. Without a C++ compiler for the machine, the last one is not written.
 pub(crate) fn library(run: &Run, machine: &Machine) -> Result<()> {
-    build(run, machine, "anyfn-lib")?;
+    for package in ["anyfn-devices", "anyfn-lib"] {
+        build(run, machine, package)?;
+    }
     let (dir, built) = (dir_of(machine, "lib")?, built(machine));
     place(run, &built.join("libanyfn.so"), &dir.join("libanyfn.so"))?;
+    place(run, &built.join(DEVICES), &dir.join(DEVICES))?;
+    // The runtimes with other names look for it in their own folder.
+    place(run, &built.join(DEVICES), &dir_of(machine, "compat")?.join(DEVICES))?;
     copy(run, &built.join("libanyfn.a"), &dir.join("libanyfn.a"))?;
     let library = compat::classic_for_distribution(run, machine, &built)?;
     place(run, &library, &dir_of(machine, "compat")?.join(compat::CLASSIC_NAME))?;
@@ -103,12 +111,12 @@ pub(crate) fn command(run: &Run, machine: &Machine) -> Result<()> {
 /// Writes `python/*.whl`. The tag of the wheel names the version of glibc that its libraries need.
 pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
     // One by one, so that no package gets features that only another one needs.
-    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-lib"] {
+    for package in ["anyfn-python", "anyfn-compiler-lib", "anyfn-devices", "anyfn-lib"] {
         build(run, machine, package)?;
     }
     let (built, dir) = (built(machine), dir_of(machine, "python")?);
     if portable::unavailable().is_none() {
-        for name in ["libanyfn.so", "libanyfn_compiler_lib.so", "libanyfn_python.so"] {
+        for name in ["libanyfn.so", DEVICES, "libanyfn_compiler_lib.so", "libanyfn_python.so"] {
             portable::check(run, &built.join(name))?;
         }
     }
@@ -119,12 +127,12 @@ pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
 
 /// Writes `npm/anyfn-*.tgz`, the package for Node.js. For another machine, adds the libraries for that machine to it.
 pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
-    for package in ["anyfn-js", "anyfn-lib"] {
+    for package in ["anyfn-js", "anyfn-devices", "anyfn-lib"] {
         build(run, machine, package)?;
     }
     let built = built(machine);
     if portable::unavailable().is_none() {
-        for name in ["libanyfn.so", "libanyfn_js.so"] {
+        for name in ["libanyfn.so", DEVICES, "libanyfn_js.so"] {
             portable::check(run, &built.join(name))?;
         }
     }
@@ -135,12 +143,12 @@ pub(crate) fn npm(run: &Run, machine: &Machine) -> Result<()> {
 /// Writes `java/anyfn-*.jar`, those of the sources and of the documentation, and the POM. For another machine, adds the libraries for
 /// that machine to the jar.
 pub(crate) fn jar(run: &Run, machine: &Machine) -> Result<()> {
-    for package in ["anyfn-java", "anyfn-lib"] {
+    for package in ["anyfn-java", "anyfn-devices", "anyfn-lib"] {
         build(run, machine, package)?;
     }
     let built = built(machine);
     if portable::unavailable().is_none() {
-        for name in ["libanyfn.so", "libanyfn_java.so"] {
+        for name in ["libanyfn.so", DEVICES, "libanyfn_java.so"] {
             portable::check(run, &built.join(name))?;
         }
     }

@@ -193,7 +193,7 @@ fn add_libraries(run: &Run, from: &Path, packed: &Path, is_aarch64: bool) -> Res
     let platform = if is_aarch64 { "linux-aarch64" } else { "linux-x86-64" };
     let folder = packed.join("org/anyfn/native").join(platform);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for name in ["libanyfn.so", "libanyfn_java.so"] {
+    for name in ["libanyfn.so", "libanyfn_devices.so", "libanyfn_java.so"] {
         let target = folder.join(name);
         python::replace(run, &from.join(name), &target)?;
         let strip =
@@ -204,7 +204,10 @@ fn add_libraries(run: &Run, from: &Path, packed: &Path, is_aarch64: bool) -> Res
     }
     run.cmd(
         Cmd::new("sh")
-            .args(["-c", "cat libanyfn.so libanyfn_java.so | sha256sum | cut -d' ' -f1 > sha256"])
+            .args([
+                "-c",
+                "cat libanyfn.so libanyfn_devices.so libanyfn_java.so | sha256sum | cut -d' ' -f1 > sha256",
+            ])
             .in_folder(&folder),
     )
 }

@@ -122,11 +122,15 @@ fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
     copy_to(run, from, &paths::root().join(PACKAGE), cfg!(target_arch = "aarch64"))
 }
 
-/// Copies the addon and the runtime library in `from` into the package in `package`.
+/// Copies the addon, the runtime library and that of the device drivers in `from` into the package in `package`.
 fn copy_to(run: &Run, from: &Path, package: &Path, is_aarch64: bool) -> Result<()> {
     let folder = package.join("prebuilds").join(platform(is_aarch64));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for (library, name) in [("libanyfn_js.so", "anyfn.node"), ("libanyfn.so", "libanyfn.so")] {
+    for (library, name) in [
+        ("libanyfn_js.so", "anyfn.node"),
+        ("libanyfn.so", "libanyfn.so"),
+        ("libanyfn_devices.so", "libanyfn_devices.so"),
+    ] {
         python::replace(run, &from.join(library), &folder.join(name))?;
     }
     Ok(())

@@ -8,7 +8,8 @@ use crate::process::Cmd;
 use crate::result::Result;
 
 /// Packages whose libraries and programs are distributed.
-const DISTRIBUTED: [&str; 4] = ["anyfn-cli", "anyfn-compiler-lib", "anyfn-lib", "anyfn-python"];
+const DISTRIBUTED: [&str; 5] =
+    ["anyfn-cli", "anyfn-compiler-lib", "anyfn-devices", "anyfn-lib", "anyfn-python"];
 
 /// Returns the bill of materials of the workspace, as JSON in the format of CycloneDX 1.5.
 pub(crate) fn of_workspace() -> Result<String> {

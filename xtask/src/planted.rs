@@ -218,8 +218,8 @@ mod tests {
     ];
 
     /// Packages that build the libraries which C programs load.
-    const FOR_C: [&str; 2] = ["anyfn-lib", "anyfn-testing"];
-    const FOR_PYTHON: [&str; 4] = ["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
+    const FOR_C: [&str; 3] = ["anyfn-lib", "anyfn-devices", "anyfn-testing"];
+    const FOR_PYTHON: [&str; 5] = ["anyfn-python", "anyfn-lib", "anyfn-devices", "anyfn-testing", "anyfn-cli"];
 
     /// A part of a step of `./x test`, and the files whose changes make the part run again.
     struct Checked {

@@ -50,6 +50,7 @@ pub(crate) const VERSIONS: [(&str, &str); 5] = [
 const LIBRARIES: &[(&str, &str)] = &[
     ("libanyfn_python.so", "_core.abi3.so"),
     ("libanyfn.so", "lib/libanyfn.so"),
+    ("libanyfn_devices.so", "lib/libanyfn_devices.so"),
     ("libanyfn_compiler_lib.so", "lib/libanyfn_compiler.so"),
     ("libanyfn_testing.so", "lib/libanyfn_testing.so"),
 ];

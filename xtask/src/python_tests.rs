@@ -26,7 +26,7 @@ const IN_PAGES: [&str; 2] = ["test_wasm.py", "test_webgpu.py"];
 
 /// Packages that build the libraries and the command that the test files use. They are inputs of all test
 /// files.
-const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
+const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-devices", "anyfn-testing", "anyfn-cli"];
 
 /// Package that builds the compiler's library.
 const COMPILER: &str = "anyfn-compiler-lib";

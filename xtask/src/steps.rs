@@ -67,7 +67,7 @@ const NOT_RUST: &[&str] = &[
 const DOCS: &[&str] = &["README.md", "docs"];
 
 /// Packages that build the library for C programs and the library that the C tests load.
-const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
+const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-devices", "anyfn-testing"];
 
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs", CLASSIC_LIBRARY];
 const CPP_SOURCES: &[&str] =
@@ -117,13 +117,13 @@ const IN_PAGES: &[&str] = &[
 ];
 
 /// Packages that the tests of the package for Node.js load.
-const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-testing"];
+const JAVASCRIPT: &[&str] = &["anyfn-js", "anyfn-lib", "anyfn-devices", "anyfn-testing"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and the Java package.
 pub(crate) const BUILD_JAVA: &[&str] = &["library", "java package"];
 
 /// Packages that the tests of the Java package load or run.
-const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
+const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-devices", "anyfn-testing", "anyfn-cli"];
 
 /// Steps of `./x test` and `./x soak` that build the Python wheel.
 pub(crate) const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];
@@ -151,8 +151,8 @@ const CLASSIC_LIBRARY: &str = "testing/classic";
 const COMPAT: &[&str] = &["xtask/src/compat.rs", "xtask/src/python.rs", "bindings/c/include", ".x/setup"];
 
 /// Cargo arguments that build only the packages that the demonstration uses.
-const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-python -p anyfn-js -p anyfn-java -p anyfn-compiler-lib -p anyfn-testing \
-     -p anyfn-demo -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense --bin link";
+const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-devices -p anyfn-python -p anyfn-js -p anyfn-java -p anyfn-compiler-lib \
+     -p anyfn-testing -p anyfn-demo -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense --bin link";
 
 /// Returns the steps of `./x build`.
 pub(crate) fn build() -> Vec<Step> {

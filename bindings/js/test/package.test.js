@@ -28,7 +28,7 @@ test('npm pack', { skip: skip('npm pack', npm.error && 'no npm') }, () => {
   const [packed] = JSON.parse(command('npm', ['pack', '--json', '--offline', path.join(ROOT, 'bindings/js')]));
   const names = packed.files.map((file) => file.path);
   assert.ok(names.includes('index.d.ts') && names.includes('lib/package.js'));
-  assert.ok(names.some((name) => name.endsWith('anyfn.node')) && names.some((name) => name.endsWith('libanyfn.so')));
+  for (const library of ['anyfn.node', 'libanyfn.so', 'libanyfn_devices.so']) assert.ok(names.some((name) => name.endsWith(`/${library}`)), library);
   assert.ok(!names.some((name) => /^(test|src)\/|Cargo/.test(name)), names.join(' '));
   fs.writeFileSync(path.join(dir, 'package.json'), '{}');
   command('npm', ['install', '--offline', '--no-audit', '--no-fund', '--ignore-scripts', path.join(dir, packed.filename)]);

@@ -80,6 +80,10 @@ class Namespace:
 def of_registry(prefix: str) -> Namespace:
     """Returns the global functions whose names begin with a prefix."""
     found = Namespace()
+    driver_function = "anyfn.opencl_module"
+    if driver_function.startswith(prefix):
+        # The functions of the device drivers are registered once their library is opened.
+        get_global_func(driver_function, allow_missing=True)
     for name in list_global_func_names():
         if name.startswith(prefix):
             found.add(name.split("."), get_global_func(name))

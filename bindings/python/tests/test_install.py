@@ -60,7 +60,7 @@ def test_what_the_wheel_holds(files):
     folder = ROOT / "bindings/python"
     sources = {path.relative_to(folder).as_posix() for path in (folder / "anyfn").rglob("*.py*") if path.suffix != ".pyc"}
     assert sources >= {"anyfn/__init__.py", "anyfn/__main__.py"}
-    libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"}
+    libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_devices.so", "anyfn/lib/libanyfn_compiler.so"}
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
     headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "classic_c_api", "object", "program", "signature")}
@@ -78,7 +78,7 @@ def test_what_the_wheel_holds(files):
 def test_the_wheel_can_hold_the_library_for_tvm_ffi(placed, tmp_path):
     built = tmp_path / "built"
     built.mkdir()
-    for name in ("libanyfn_python.so", "libanyfn.so", "libanyfn_compiler_lib.so", "libtvm_ffi.so"):
+    for name in ("libanyfn_python.so", "libanyfn.so", "libanyfn_devices.so", "libanyfn_compiler_lib.so", "libtvm_ffi.so"):
         shutil.copy(build.PACKED["anyfn-lib"], built / name)
     for compat in (None, built / "libtvm_ffi.so"):
         with zipfile.ZipFile(tmp_path / build.pack_built(tmp_path, built, compat)) as archive:
@@ -133,7 +133,7 @@ def test_the_tag_says_what_the_libraries_need(wheel, files, tmp_path):
     allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1",
                "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
     found = []
-    for name in ("anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"):
+    for name in ("anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_devices.so", "anyfn/lib/libanyfn_compiler.so"):
         library = tmp_path / "library.so"
         library.write_bytes(files[name])
         for file, version in build.needed_versions(library):

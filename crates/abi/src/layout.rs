@@ -112,6 +112,20 @@ layouts! {
     DLManagedTensorVersioned = 80 | 64 {
         version @ 0, manager_ctx @ 8, deleter @ 16 | 12, flags @ 24 | 16, dl_tensor @ 32 | 24,
     }
+    AnyfnMemoryLocation = 24 | 16 { device @ 0, data @ 8, offset @ 16 | 12 }
+    AnyfnTransfer = 64 | 40 { from @ 0, to @ 24 | 16, bytes @ 48 | 32, stream @ 56 | 36 }
+    AnyfnMemoryStatistics = 40 { used @ 0, kept @ 8, limit @ 16, allocated @ 24, reused @ 32 }
+    AnyfnDeviceWork = 48 | 40 { device @ 0, stream @ 8, name @ 16, start_ns @ 32 | 24, time_ns @ 40 | 32 }
+    AnyfnDeviceDriver = 208 | 112 {
+        size @ 0, version @ 8 | 4, device_type @ 12 | 8, memory_kind @ 16 | 12, flags @ 20 | 16,
+        context @ 24 | 20, probe @ 32 | 24, attribute @ 40 | 28, allocate @ 48 | 32,
+        allocate_zeroed @ 56 | 36, allocate_scope @ 64 | 40, free @ 72 | 44, copy @ 80 | 48,
+        create_stream @ 88 | 52, destroy_stream @ 96 | 56, synchronize_stream @ 104 | 60,
+        create_event @ 112 | 64, destroy_event @ 120 | 68, record_event @ 128 | 72, wait_event @ 136 | 76,
+        synchronize_event @ 144 | 80, elapsed_ns @ 152 | 84, synchronize @ 160 | 88, owns @ 168 | 92,
+        release_memory @ 176 | 96, memory_statistics @ 184 | 100, record_work @ 192 | 104,
+        take_work @ 200 | 108,
+    }
     TVMParallelGroupEnv = 16 | 8 { sync_handle @ 0, num_task @ 8 | 4 }
     TVMValue = 8 { v_int64 @ 0, v_float64 @ 0, v_handle @ 0, v_str @ 0, v_type @ 0, v_device @ 0 }
     TVMByteArray = 16 | 8 { data @ 0, size @ 8 | 4 }

@@ -155,6 +155,17 @@ pub trait Loader: Sync {
     /// loader can determine when to unmap it.
     fn is_code_of_plugin(&self, address: usize) -> bool;
 
+    /// Opens the library that comes with the runtime and registers the global function `name`, if there is one and it is not open yet.
+    /// Returns true if the function may be registered now.
+    fn provide(&self, _name: &[u8]) -> bool {
+        false
+    }
+
+    /// Returns the reason why the library of [`Loader::provide`] could not be opened; `None` if it is open or does not register `name`.
+    fn why_not_provided(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// Decides which code reads and writes a field of a type that two Rust plugins define. Returns
     /// `Some(true)` if the code at `new` replaces the code at `old`, and `Some(false)` if the old code must
     /// stay. Returns `None` if either address does not belong to a Rust plugin.
@@ -268,6 +279,18 @@ pub(crate) fn register_metadata(
 /// false without a loader, because there are no plugins then.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     installed().is_some_and(|loader| loader.is_code_of_plugin(address))
+}
+
+/// Opens the library that registers a global function; see [`Loader::provide`].
+#[cfg(feature = "drivers")]
+pub(crate) fn provide(name: &[u8]) -> bool {
+    installed().is_some_and(|loader| loader.provide(name))
+}
+
+/// Returns the reason why the library that registers a global function could not be opened; see [`Loader::why_not_provided`].
+#[cfg(feature = "drivers")]
+pub(crate) fn why_not_provided(name: &str) -> Option<String> {
+    installed()?.why_not_provided(name)
 }
 
 /// Decides which code reads and writes a field that two Rust plugins define; see [`Loader::take_over`].

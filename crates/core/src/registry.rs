@@ -37,11 +37,24 @@ pub(crate) fn start() {
     START.ensure(register_own);
 }
 
-/// Returns a new reference to the function that is registered under `name`. Takes no lock.
+/// Returns a new reference to the function that is registered under `name`. Takes no lock. The functions of device drivers are in a
+/// library that the first look-up of one of them opens.
 #[inline]
 pub fn get(name: &[u8]) -> Option<ObjectRef> {
     START.ensure(register_own);
-    function_table::get(name)
+    let found = function_table::get(name);
+    #[cfg(feature = "drivers")]
+    if found.is_none() {
+        return get_provided(name);
+    }
+    found
+}
+
+/// Looks up a function that is not registered yet.
+#[cfg(feature = "drivers")]
+#[cold]
+fn get_provided(name: &[u8]) -> Option<ObjectRef> {
+    if crate::libraries::provide(name) { function_table::get(name) } else { None }
 }
 
 /// Registers a function under `name`. If the name is taken, replaces the function if `overrides` is true, and

@@ -130,6 +130,9 @@ fn missing(kind: &DeviceKind) -> Check {
             .unwrap_or_else(|| "it has become available".to_owned());
         return Check::new(&id, Status::Off, done, why).hint(kind.install);
     }
+    if let Some(why) = device::library_error(kind.number) {
+        return Check::new(&id, Status::Problem, done, why).hint("install anyfn again, from one package");
+    }
     let opened = kind.libraries.iter().map(|library| open(library)).collect::<Vec<_>>();
     let node = kind.nodes.iter().find(|node| std::path::Path::new(node).exists());
     let node = node.map_or_else(String::new, |node| format!("; the system shows a device at {node}"));

@@ -99,6 +99,8 @@ const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "s
 /// Returns `MemoryError` if memory is exhausted.
 #[register("anyfn.doctor", blocking)]
 pub fn doctor() -> Result<Array<Any>> {
+    // Drivers register checks of their own, when their library is opened.
+    drop(anyfn_runtime::device::devices());
     let mut names: Vec<String> = registry::list()?;
     names.retain(|name| name.starts_with(PREFIX));
     anyfn::__private::sort(&mut names);

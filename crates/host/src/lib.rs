@@ -94,6 +94,11 @@ struct Tensors;
 #[doc = include_str!("../../../docs/devices.md")]
 struct Devices;
 
+/// Documentation tests: the Rust samples of `docs/drivers.md`.
+#[cfg(all(doctest, feature = "drivers", feature = "null"))]
+#[doc = include_str!("../../../docs/drivers.md")]
+struct Drivers;
+
 /// Documentation tests: the Rust samples of `docs/vulkan.md`.
 #[cfg(all(doctest, feature = "vulkan"))]
 #[doc = include_str!("../../../docs/vulkan.md")]

@@ -11,6 +11,8 @@ use anyfn_core::loader::Mutex;
 
 #[cfg(feature = "custom")]
 use crate::custom;
+#[cfg(feature = "drivers")]
+use crate::drivers;
 #[cfg(feature = "inspect")]
 use crate::inspect;
 #[cfg(feature = "ledger")]
@@ -87,6 +89,8 @@ pub(crate) fn register_globals() -> Result<()> {
     registry::register_defs(observe::OBSERVERS)?;
     #[cfg(feature = "custom")]
     registry::register_defs(CUSTOM)?;
+    #[cfg(feature = "drivers")]
+    registry::register_defs(drivers::FUNCTIONS)?;
     #[cfg(feature = "watch")]
     registry::register_defs(watch::FUNCTIONS)?;
     #[cfg(feature = "inspect")]

@@ -15,6 +15,7 @@
 //! - `message`, `names`, `file`, `import_tree`, `compiled`: conventions and formats. `elf` reads everything that the
 //!   dynamic loader would read, before the dynamic loader does.
 //! - `dl`: access to the dynamic loader.
+//! - `drivers`: the library of device drivers, which is loaded through the registered functions.
 //! - `mapped`: the libraries of the process, and the leases on each.
 //! - `object`: the module object.
 //! - `library`: modules whose code is a library.
@@ -42,7 +43,8 @@
         feature = "cpp",
         feature = "unload",
         feature = "observe",
-        feature = "classic"
+        feature = "classic",
+        feature = "drivers"
     )),
     allow(dead_code)
 )]
@@ -54,6 +56,8 @@ mod compiled;
 #[cfg(feature = "custom")]
 mod custom;
 mod dl;
+#[cfg(feature = "drivers")]
+mod drivers;
 mod elf;
 mod file;
 mod globals;
@@ -160,6 +164,16 @@ impl Loader for LibraryLoader {
 
     fn is_code_of_plugin(&self, address: usize) -> bool {
         lease::is_code_of_plugin(address)
+    }
+
+    #[cfg(feature = "drivers")]
+    fn provide(&self, name: &[u8]) -> bool {
+        drivers::provide(name)
+    }
+
+    #[cfg(feature = "drivers")]
+    fn why_not_provided(&self, name: &str) -> Option<String> {
+        drivers::why_not_provided(name)
     }
 
     fn take_over(&self, old: usize, new: usize) -> Option<bool> {

@@ -22,3 +22,5 @@ pub mod timing;
 #[cfg(any(feature = "timing", feature = "profile"))]
 mod units;
 mod workspace;
+
+pub use anyfn_driver::link_driver;

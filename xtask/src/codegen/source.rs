@@ -10,8 +10,17 @@ use syn::{Attribute, Expr, Ident, Token, Type};
 use crate::result::Result;
 
 /// Files of the ABI crate with declarations, in the order in which the C header contains the declarations.
-const FILES: [&str; 8] =
-    ["lib.rs", "any.rs", "object.rs", "cells.rs", "dlpack.rs", "reflection.rs", "functions.rs", "backend.rs"];
+const FILES: [&str; 9] = [
+    "lib.rs",
+    "any.rs",
+    "object.rs",
+    "cells.rs",
+    "dlpack.rs",
+    "reflection.rs",
+    "device_driver.rs",
+    "functions.rs",
+    "backend.rs",
+];
 
 /// All declarations of the ABI.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- {doctor, kernels <- {opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, device <- {runtime <- doctor, kernels <- {opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -23,7 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-elements", &["anyfn-abi", "anyfn"]),
     // The loops over elements are a crate of their own so that they are compiled for speed, and the rest for size.
-    ("anyfn-runtime", &["anyfn-abi", "anyfn", "anyfn-elements"]),
+    // The interface of drivers: the runtime uses them through it, and a driver implements it, in a library of its own, too.
+    ("anyfn-driver", &PLUGIN),
+    ("anyfn-runtime", &["anyfn-abi", "anyfn", "anyfn-driver", "anyfn-elements"]),
     ("anyfn-protocol", &["anyfn-abi", "anyfn"]),
     // A driver of the protocol.
     ("anyfn-rpc", &["anyfn-abi", "anyfn", "anyfn-protocol"]),
@@ -35,11 +37,23 @@ const EDGES: &[(&str, &[&str])] = &[
     // Checks the memory of devices below the level of tensors, runs a parallel loop, and reads the share of processor time. No
     // registered functions offer this.
     ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-command", "anyfn-runtime"]),
-    // What drivers of devices share. It creates tensors for checks of devices.
-    ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
-    // Implements the trait of drivers, which is below the level of registered functions.
-    ("anyfn-opencl", &["anyfn-abi", "anyfn", "anyfn-kernels", "anyfn-runtime"]),
-    ("anyfn-vulkan", &["anyfn-abi", "anyfn", "anyfn-kernels", "anyfn-runtime"]),
+    // What drivers of devices share. Drivers depend on no part of the runtime, because they are also in libraries of their own.
+    ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-driver"]),
+    ("anyfn-opencl", &DRIVER),
+    ("anyfn-vulkan", &DRIVER),
+    // The drivers as a plugin, which works beside another runtime.
+    (
+        "anyfn-devices",
+        &[
+            "anyfn-abi",
+            "anyfn",
+            "anyfn-attach",
+            "anyfn-driver",
+            "anyfn-kernels",
+            "anyfn-opencl",
+            "anyfn-vulkan",
+        ],
+    ),
     (
         "anyfn-host",
         &[
@@ -131,6 +145,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
+const DRIVER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-driver", "anyfn-kernels"];
 const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
 const PROGRAM_WITH_COMPILER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-compiler"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];

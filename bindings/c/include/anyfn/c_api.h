@@ -712,12 +712,32 @@ struct TVMFFITypeInfo {
  */
 #define FUNCTION_FLAG_UNSAFE 2
 
+/** Version of `AnyfnDeviceDriver` that this header describes. */
+#define ANYFN_DEVICE_DRIVER_VERSION 1
+
+/** Memory of a device driver: addresses in main memory, which the processor can read and write. */
+#define ANYFN_MEMORY_HOST 0
+
+/** Memory of a device driver: addresses of the device, to which offsets can be added, but which the processor cannot access. */
+#define ANYFN_MEMORY_ADDRESS 1
+
+/** Memory of a device driver: handles. A location is a handle and an offset. */
+#define ANYFN_MEMORY_HANDLE 2
+
+/** Flag of a device driver: it accepts native handles of streams that other libraries have created. */
+#define ANYFN_DEVICE_DRIVER_FOREIGN_STREAMS 1
+
 typedef struct AnyfnFunctionExt AnyfnFunctionExt;
 typedef struct TVMFFIMapCell TVMFFIMapCell;
 typedef struct TVMFFIDenseMapTail TVMFFIDenseMapTail;
 typedef struct TVMFFIMapItem TVMFFIMapItem;
 typedef struct TVMFFIMapBlock TVMFFIMapBlock;
 typedef struct TVMFFIBigIntCell TVMFFIBigIntCell;
+typedef struct AnyfnMemoryLocation AnyfnMemoryLocation;
+typedef struct AnyfnTransfer AnyfnTransfer;
+typedef struct AnyfnMemoryStatistics AnyfnMemoryStatistics;
+typedef struct AnyfnDeviceWork AnyfnDeviceWork;
+typedef struct AnyfnDeviceDriver AnyfnDeviceDriver;
 
 /** Additional properties of a function that anyfn created. */
 struct AnyfnFunctionExt {
@@ -792,6 +812,139 @@ struct TVMFFIMapBlock {
 struct TVMFFIBigIntCell {
   /** Number of 64-bit words of the integer. */
   size_t word_count;
+};
+
+/** A location in the memory of a device. */
+struct AnyfnMemoryLocation {
+  /** Device to whose memory the location belongs. */
+  DLDevice device;
+  /** Address or handle of the memory. */
+  void* data;
+  /** Offset of the location from `data`, in bytes. */
+  size_t offset;
+};
+
+/**
+ * A copy of bytes between two locations. At least one of them is on a device of the driver that receives it; the other is on such a
+ * device or in main memory. The ranges may overlap.
+ */
+struct AnyfnTransfer {
+  /** Location from which bytes are copied. */
+  AnyfnMemoryLocation from;
+  /** Location to which bytes are copied. */
+  AnyfnMemoryLocation to;
+  /** Number of bytes to copy, at least 1. */
+  size_t bytes;
+  /** Stream in which the copy is queued; NULL is the default stream. */
+  void* stream;
+};
+
+/** Statistics of the memory that a driver has allocated on a device. */
+struct AnyfnMemoryStatistics {
+  /** Bytes of the blocks that are in use. */
+  uint64_t used;
+  /** Bytes of the freed blocks that are kept for later allocations. */
+  uint64_t kept;
+  /** Maximum of `kept`. */
+  uint64_t limit;
+  /** Number of blocks that the driver has allocated so far. */
+  uint64_t allocated;
+  /** Number of allocations so far that a kept block served. */
+  uint64_t reused;
+};
+
+/** A kernel or a copy that a device has executed. */
+struct AnyfnDeviceWork {
+  /** Device that executed it. */
+  DLDevice device;
+  /** Number that identifies the stream of the device. */
+  uint64_t stream;
+  /** Name of the kernel, or description of the copy, in UTF-8. */
+  TVMFFIByteArray name;
+  /** Time at which the device began, on the clock `CLOCK_MONOTONIC` of the host, in nanoseconds. */
+  uint64_t start_ns;
+  /** Time that it took, by the clock of the device, in nanoseconds. */
+  uint64_t time_ns;
+};
+
+/**
+ * A driver for the devices of one kind, in another library than the runtime. The function `anyfn.register_device_driver` registers it.
+ *
+ * The first argument of each function is `context`. Functions that return `int` return 0 on success, and -1 after they have raised an
+ * error (`TVMFFIErrorSetRaisedFromCStr`); they write results only on success. An operation that the driver does not support raises
+ * `NotImplementedError`. The runtime checks its arguments before it calls the driver: the device with the index `index` is available,
+ * sizes and ranges are valid, streams and events are alive and belong to the device. All functions may be called from any thread, by
+ * several threads at a time, and let no exception propagate. Functions that may be NULL say so.
+ */
+struct AnyfnDeviceDriver {
+  /** Size of this struct in bytes. */
+  size_t size;
+  /** Version of this struct: `ANYFN_DEVICE_DRIVER_VERSION`. */
+  uint32_t version;
+  /** Kind of the devices, one of `DLDeviceType`, from 1 to 63. */
+  int32_t device_type;
+  /** Kind of the memory, one of `ANYFN_MEMORY_*`. */
+  int32_t memory_kind;
+  /** Combination of `ANYFN_DEVICE_DRIVER_*`. */
+  uint32_t flags;
+  /** Value that each function receives as its first argument. */
+  void* context;
+  /**
+   * Checks that a device is available. The runtime calls this function before each operation, so it should be fast. The message of
+   * the error is the reason why the device is not available, such as "there are only 2".
+   */
+  int (*probe)(void* context, int32_t index);
+  /**
+   * Writes an attribute of a device, an int or a string. The attributes are those of `runtime.GetDeviceAttr`. `*out` is None on entry,
+   * and remains so if the driver does not have the attribute. May be NULL if it has none.
+   */
+  int (*attribute)(void* context, int32_t index, int32_t attribute, TVMFFIAny* out);
+  /**
+   * Allocates memory with unspecified content, which must be readable: at least `bytes` bytes from a multiple of `alignment`, a power
+   * of two, on. `bytes` is at least 1.
+   */
+  int (*allocate)(void* context, int32_t index, size_t bytes, size_t alignment, void** out);
+  /** Allocates memory whose bytes are zero. `*out` is NULL on entry, and remains so if this is not possible in one operation. May be NULL. */
+  int (*allocate_zeroed)(void* context, int32_t index, size_t bytes, size_t alignment, void** out);
+  /** Allocates memory in a scope, such as `global.texture`. May be NULL if there are no scopes. */
+  int (*allocate_scope)(void* context, int32_t index, size_t bytes, size_t alignment, const TVMFFIByteArray* scope, void** out);
+  /** Frees memory that was allocated on this device with the same number of bytes and alignment. */
+  void (*free)(void* context, int32_t index, void* data, size_t bytes, size_t alignment);
+  /** Copies bytes. The runtime synchronizes the stream after a copy to or from main memory. */
+  int (*copy)(void* context, const AnyfnTransfer* transfer);
+  /** Creates a stream, whose work is executed in order and independently of other streams. Its handle is not NULL. */
+  int (*create_stream)(void* context, int32_t index, void** out);
+  /** Destroys a stream after its work has finished. */
+  void (*destroy_stream)(void* context, int32_t index, void* stream);
+  /** Waits until the work of a stream has finished. NULL is the default stream, here and below. */
+  int (*synchronize_stream)(void* context, int32_t index, void* stream);
+  /** Creates an event, which marks a point in the work of a stream. */
+  int (*create_event)(void* context, int32_t index, void** out);
+  /** Destroys an event. */
+  void (*destroy_event)(void* context, int32_t index, void* event);
+  /** Records an event in a stream, after all work that is queued there so far. */
+  int (*record_event)(void* context, int32_t index, void* event, void* stream);
+  /** Makes the work that is queued in a stream after this call wait for the work before an event. */
+  int (*wait_event)(void* context, int32_t index, void* event, void* stream);
+  /** Blocks the calling thread until the work before an event has finished. */
+  int (*synchronize_event)(void* context, int32_t index, void* event);
+  /** Writes the nanoseconds from one event to another. The work before both has finished. */
+  int (*elapsed_ns)(void* context, int32_t index, void* start, void* end, uint64_t* out);
+  /** Waits until all work of a device has finished. */
+  int (*synchronize)(void* context, int32_t index);
+  /** Returns 1 if `data` is memory of the device that this driver can use, otherwise 0. May be NULL if all addresses are. */
+  int (*owns)(void* context, int32_t index, void* data);
+  /** Returns the freed memory that the driver keeps to the system, and the number of its bytes. May be NULL. */
+  uint64_t (*release_memory)(void* context, int32_t index);
+  /** Writes statistics of the memory of a device and returns 1, or returns 0 if there are none. May be NULL. */
+  int (*memory_statistics)(void* context, int32_t index, AnyfnMemoryStatistics* out);
+  /** Begins (1) or ends (0) the recording of work, for the timeline of a profile. May be NULL. */
+  void (*record_work)(void* context, int is_recorded);
+  /**
+   * Waits for the work that was queued while work was recorded, and passes each kernel and copy to `take`, with `taker` as its first
+   * argument. May be NULL.
+   */
+  void (*take_work)(void* context, void (*take)(void* taker, const AnyfnDeviceWork* work), void* taker);
 };
 
 /** Writes the version of the ABI that the runtime implements. */

@@ -29,6 +29,7 @@ const FEATURES: &str = "\
     construct ffi._R ffi.MakeObject anyfn.RegisterFieldCopy\n\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
+    drivers anyfn.open_d anyfn.register_d\n\
     opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
     vulkan anyfn.vulkan_ ffi.Module.load_from_file.v ffi.Module.load_from_bytes.v\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_d anyfn.tensor_text\n\
@@ -46,6 +47,10 @@ const FEATURES: &str = "\
 /// contains the name of the nearest function or the feature that the library was built without, if
 /// either is known.
 pub(super) fn message(name: &str) -> String {
+    #[cfg(feature = "drivers")]
+    if let Some(reason) = crate::libraries::why_not_provided(name) {
+        return format!("Cannot find global function {}: {reason}", shorten(name));
+    }
     let names = function_table::names();
     let mut names: Vec<Cow<'_, str>> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
     anyfn::__private::sort(&mut names);

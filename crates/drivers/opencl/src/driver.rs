@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyfn::abi::kDLOpenCL;
 use anyfn::{Result, bail};
-use anyfn_runtime::device::{
+use anyfn_driver::{
     Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, MemoryStatistics, Request, Transfer,
     Value, Work, unsupported,
 };
@@ -24,7 +24,7 @@ pub struct OpenCl;
 
 /// The driver, which every program that links this crate has.
 pub(crate) static DRIVER: OpenCl = OpenCl;
-anyfn_runtime::link_driver!(&DRIVER);
+anyfn_driver::link_driver!(&DRIVER);
 
 /// One end of a copy.
 enum Place {

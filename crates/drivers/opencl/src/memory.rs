@@ -5,8 +5,8 @@ use core::ptr;
 use std::alloc::Layout;
 
 use anyfn::{Result, bail};
+use anyfn_driver::{ALIGNMENT, Pool, Request};
 use anyfn_kernels::Addresses;
-use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 
 use crate::api::{self, Raw};
 use crate::block::{Block, Descriptor, layout};

@@ -5,8 +5,8 @@ use core::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
+use anyfn_driver::Pool;
 use anyfn_kernels::fork;
-use anyfn_runtime::device::Pool;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
 use crate::block::Block;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyfn::Device;
 use anyfn::abi::kDLOpenCL;
-use anyfn_runtime::device::{Work, is_work_recorded};
+use anyfn_driver::{Work, is_work_recorded};
 
 use crate::api::{self, Raw};
 use crate::event::ClEvent;

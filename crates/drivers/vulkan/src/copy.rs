@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyfn::abi::kDLVulkan;
 use anyfn::{Result, bail};
-use anyfn_runtime::device::{DEFAULT_STREAM, Handle, MemoryLocation, Transfer};
+use anyfn_driver::{DEFAULT_STREAM, Handle, MemoryLocation, Transfer};
 use ash::vk;
 
 use crate::logical::Logical;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use anyfn::Result;
 use anyfn::abi::kDLVulkan;
-use anyfn_runtime::device::{
-    Attribute, Driver, Handle, MemoryKind, MemoryStatistics, Request, Transfer, Value, Work,
-};
+use anyfn_driver::{Attribute, Driver, Handle, MemoryKind, MemoryStatistics, Request, Transfer, Value, Work};
 
 use crate::api::version;
 use crate::event::Event;
@@ -22,7 +20,7 @@ pub struct Vulkan;
 
 /// The driver, which every program that links this crate has.
 pub(crate) static DRIVER: Vulkan = Vulkan;
-anyfn_runtime::link_driver!(&DRIVER);
+anyfn_driver::link_driver!(&DRIVER);
 
 /// Returns the content of an event.
 ///

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Result, bail};
-use anyfn_runtime::device::unsupported;
+use anyfn_driver::unsupported;
 use ash::vk;
 
 use crate::logical::Logical;

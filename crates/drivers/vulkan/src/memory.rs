@@ -6,8 +6,8 @@ use core::ptr;
 use std::alloc::{Layout, alloc, dealloc};
 
 use anyfn::{Error, Result, bail};
+use anyfn_driver::{ALIGNMENT, Pool, Request};
 use anyfn_kernels::Addresses;
-use anyfn_runtime::device::{ALIGNMENT, Pool, Request};
 use ash::vk;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 use gpu_allocator::{AllocationError, MemoryLocation};

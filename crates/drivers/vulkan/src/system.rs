@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
+use anyfn_driver::Pool;
 use anyfn_kernels::fork::{self, Forks};
-use anyfn_runtime::device::Pool;
 use ash::vk;
 
 use crate::api::{self, code_name, text, version};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyfn::abi::kDLVulkan;
 use anyfn::{Device, Result};
-use anyfn_runtime::device::{Work, is_work_recorded};
+use anyfn_driver::{Work, is_work_recorded};
 
 use crate::event::{Event, Query};
 use crate::stream::{Marker, Recording, Stream, Task, stream_number};

@@ -78,6 +78,13 @@ impl Implementation for Deferred {
     fn missing(&self, module: &AnyModule) -> Result<Option<Error>> {
         let kind = self.kind_text();
         let loader = loader_of(kind);
+        #[cfg(feature = "drivers")]
+        if let Some(reason) = crate::drivers::why_not_provided(&loader) {
+            return Ok(Some(anyfn::error!(
+                "RuntimeError",
+                "it may be in the module of kind `{kind}` that the library carries: {reason}"
+            )));
+        }
         Ok(self.loaded(module)?.is_none().then(|| {
             anyfn::error!(
                 "RuntimeError",

@@ -9,8 +9,6 @@ use super::{
     DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, driver_of, memory_kind,
 };
 
-/// Alignment of tensors and workspaces in bytes.
-pub const ALIGNMENT: usize = 64;
 /// Maximum alignment of an allocation in bytes.
 const ALIGNMENT_MAX: usize = 1 << 20;
 

@@ -1,6 +1,6 @@
 //! Devices: their memory, streams and events, behind one interface.
 //!
-//! In reading order: [`Driver`] (the operations that a driver provides, and the checks that it may rely on),
+//! In reading order: [`Driver`] of the crate `anyfn_driver` (the operations that a driver provides, and the checks that it may rely on),
 //! [`register`] and [`driver_of`] (the drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`],
 //! [`Event`] (which check all arguments once for all drivers), [`suite`](crate::suite) (the tests that every
 //! driver passes). Other languages use them through registered functions (`globals`).
@@ -24,39 +24,35 @@
 //! ```
 
 mod cpu;
-mod driver;
+#[cfg(feature = "drivers")]
+mod foreign;
 mod globals;
+#[cfg_attr(not(feature = "drivers"), path = "library_disabled.rs")]
+mod library;
 mod memory;
 #[cfg(feature = "null")]
 pub mod null;
-#[cfg(feature = "streams")]
-mod pool;
 mod registry;
 #[cfg_attr(not(feature = "streams"), allow(dead_code, reason = "other languages use the rest"))]
 mod stream;
 #[cfg(feature = "streams")]
 mod stream_globals;
-#[cfg(feature = "streams")]
-mod work;
 
-pub use driver::{
-    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value,
-    unsupported,
+pub use anyfn_driver::{
+    ALIGNMENT, Attribute, DEFAULT_STREAM, Driver, Handle, LINKED_DRIVERS, MemoryKind, MemoryLocation, Request,
+    Transfer, Value, link_driver, unsupported,
 };
-pub(crate) use memory::buffer;
-pub use memory::{ALIGNMENT, Memory, copy_bytes, host};
 #[cfg(feature = "streams")]
-pub use pool::{MemoryStatistics, Pool};
-pub use registry::{
-    LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
-};
+pub use anyfn_driver::{MemoryStatistics, Pool, Work, is_work_recorded};
+pub use library::library_error;
+pub(crate) use memory::buffer;
+pub use memory::{Memory, copy_bytes, host};
+pub use registry::{devices, driver_of, exists, find, memory_kind, register, type_name, why_missing};
+#[cfg(feature = "profile")]
+pub(crate) use registry::{record_work, take_work};
 pub use stream::{Event, Stream, synchronize};
 #[cfg(feature = "suite")]
 pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
-#[cfg(feature = "streams")]
-pub use work::{Work, is_work_recorded};
-#[cfg(feature = "profile")]
-pub(crate) use work::{record_work, take_work};
 
 /// Registers the driver of the null devices, which only store bytes, for tests. Returns the first null
 /// device, `ext_dev:0`. Further calls have no effect and return the same device.

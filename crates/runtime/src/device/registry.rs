@@ -8,36 +8,12 @@ use anyfn::abi::{DEVICE_TYPES, kDLCPU};
 use anyfn::{Device, Error, Result};
 
 use super::cpu::Cpu;
-use super::{Driver, MemoryKind};
+use super::{Driver, LINKED_DRIVERS, MemoryKind, library};
 
 /// Exclusive upper bound of the device type numbers. DLPack uses numbers up to 18.
 const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
-
-anyfn::__private::collected! {
-    /// Drivers of the crates that are linked into the program; see [`link_driver!`](crate::link_driver).
-    pub static LINKED_DRIVERS: [&'static dyn Driver];
-}
-
-/// Registers a device driver in every program that links the crate in which this macro is used.
-///
-/// ```
-/// use anyfn_runtime::device::null::Null;
-///
-/// static NULL: Null = Null::new(14);
-/// anyfn_runtime::link_driver!(&NULL);
-/// # use anyfn_loader as _;
-/// # assert!(anyfn_runtime::device::exists(anyfn::Device::new(14, 0)));
-/// ```
-#[macro_export]
-macro_rules! link_driver {
-    ($driver:expr) => {
-        anyfn::__private::entry!(
-            $crate::device::LINKED_DRIVERS: &'static dyn $crate::device::Driver = $driver
-        );
-    };
-}
 
 static CPU: Cpu = Cpu;
 
@@ -79,25 +55,31 @@ fn register_linked() {
 }
 
 /// Returns the driver of the device type `device_type`, one of the `kDL*` constants. Returns `None`
-/// if the device type has no driver.
+/// if the device type has no driver. The first question for a device type whose driver is in the library `libanyfn_devices.so` opens that
+/// library.
 #[inline]
 pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
     if device_type == kDLCPU {
         return Some(&CPU);
     }
     let slot = DRIVERS.get(usize::try_from(device_type).ok()?)?;
+    load(slot).or_else(|| find_linked(device_type, slot))
+}
+
+/// Returns the driver in a slot of the table.
+#[inline]
+fn load(slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Driver> {
     // SAFETY: NULL, or a driver that is never freed.
-    match unsafe { slot.load(Ordering::Acquire).as_ref() } {
-        Some(driver) => Some(*driver),
-        None => find_linked(slot),
-    }
+    unsafe { slot.load(Ordering::Acquire).as_ref() }.copied()
 }
 
 #[cold]
-fn find_linked(slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Driver> {
+fn find_linked(device_type: i32, slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Driver> {
     register_linked();
-    // SAFETY: NULL, or a driver that is never freed.
-    unsafe { slot.load(Ordering::Acquire).as_ref() }.copied()
+    if load(slot).is_none() {
+        library::open_for(device_type);
+    }
+    load(slot)
 }
 
 /// Returns the driver of a device, or an error if the device is not available.
@@ -133,6 +115,9 @@ fn no_driver(kind: i32) -> String {
     if !known {
         return format!("{kind} is not a device type of DLPack");
     }
+    if let Some(reason) = library::library_error(kind) {
+        return reason;
+    }
     let loaded = (1..KINDS as i32).filter(|kind| find(*kind).is_some()).map(type_name);
     let loaded: Vec<String> = loaded.collect();
     format!("no driver for {} is loaded in this build, only for {}", type_name(kind), loaded.join(", "))
@@ -143,10 +128,19 @@ pub fn exists(device: Device) -> bool {
     why_missing(device).is_none()
 }
 
-/// Returns the registered drivers.
+/// Returns the recorded work of all devices. Opens no library of drivers, because what is not loaded has executed nothing.
 #[cfg(feature = "profile")]
-pub(super) fn drivers() -> impl Iterator<Item = &'static dyn Driver> {
-    (1..KINDS as i32).filter_map(find)
+pub(crate) fn take_work() -> Vec<super::Work> {
+    register_linked();
+    DRIVERS.iter().filter_map(load).flat_map(Driver::take_work).collect()
+}
+
+/// Begins or ends the recording of work by all drivers.
+#[cfg(feature = "profile")]
+pub(crate) fn record_work(is_recorded: bool) {
+    anyfn_driver::record_work(is_recorded);
+    #[cfg(feature = "drivers")]
+    super::foreign::record_work(is_recorded);
 }
 
 /// Returns all available devices. For each device type, indices are tried from 0 to the first unavailable

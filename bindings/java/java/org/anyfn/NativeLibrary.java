@@ -18,13 +18,15 @@ import java.util.Locale;
 import java.util.Set;
 
 /**
- * Finds and loads the two native libraries: the runtime, and the thin library between it and a Java VM.
+ * Finds and loads the native libraries: the runtime, and the thin library between it and a Java VM. The runtime opens a third one, with the
+ * drivers of devices, in the same folder when a device is first used.
  *
  * <p>A VM refuses to load a file for two class loaders. Each class loader therefore loads a copy of the thin library; a copy is used again
  * when its class loader is gone. All copies use the same runtime.
  */
 final class NativeLibrary {
   private static final String RUNTIME = "libanyfn.so";
+  private static final String DEVICES = "libanyfn_devices.so";
   private static final String THIN = "libanyfn_java.so";
   /** Maximum number of class loaders that use the package at the same time. */
   private static final int COPIES_MAX = 1000;
@@ -41,8 +43,9 @@ final class NativeLibrary {
     }
     String platform = platform();
     byte[] runtime = resource(platform, RUNTIME);
+    byte[] devices = resource(platform, DEVICES);
     byte[] thin = resource(platform, THIN);
-    String digest = digest(runtime, thin);
+    String digest = digest(runtime, devices, thin);
     if (!digest.equals(new String(resource(platform, "sha256"), StandardCharsets.US_ASCII).strip())) {
       throw new UnsatisfiedLinkError("the native libraries in the jar of anyfn are damaged: their digest is " + digest);
     }
@@ -57,6 +60,7 @@ final class NativeLibrary {
         }
         makePrivate(ours);
         place(ours.resolve(RUNTIME), runtime);
+        place(ours.resolve(DEVICES), devices);
         place(ours.resolve(THIN), thin);
         loadFrom(ours.resolve(RUNTIME), ours.resolve(THIN), thin);
         return;

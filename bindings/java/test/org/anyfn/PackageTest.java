@@ -81,7 +81,7 @@ final class PackageTest {
     try (java.util.stream.Stream<Path> files = Files.walk(cache)) {
       libraries = files.filter(Files::isRegularFile).sorted().toList();
     }
-    equal(libraries.stream().map(file -> file.getFileName().toString()).toList(), List.of("libanyfn.so", "libanyfn_java.so"));
+    equal(libraries.stream().map(file -> file.getFileName().toString()).toList(), List.of("libanyfn.so", "libanyfn_devices.so", "libanyfn_java.so"));
     // A file that is damaged is replaced.
     Files.writeString(libraries.get(1), "damaged");
     equal(Runner.output(program(option)), "called 0\n");

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// return the blocks to drop.
 ///
 /// ```
-/// use anyfn_runtime::device::Pool;
+/// use anyfn_driver::Pool;
 ///
 /// let mut pool = Pool::new(1 << 20, 4096);
 /// assert!(pool.take(256, |_| true).is_none() && pool.reserve(256).is_ok());

@@ -22,20 +22,13 @@ pub struct Work {
 
 static IS_RECORDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns true while drivers record work for [`Driver::take_work`](super::Driver::take_work).
+/// Returns true while drivers record work for [`Driver::take_work`](crate::Driver::take_work).
 #[inline]
 pub fn is_work_recorded() -> bool {
     IS_RECORDED.load(Ordering::Relaxed)
 }
 
-/// Returns the recorded work of all devices.
-#[cfg(feature = "profile")]
-pub(crate) fn take_work() -> Vec<Work> {
-    super::registry::drivers().flat_map(|driver| driver.take_work()).collect()
-}
-
-/// Begins or ends the recording of work.
-#[cfg(feature = "profile")]
-pub(crate) fn record_work(is_recorded: bool) {
+/// Begins or ends the recording of work by the drivers that are linked with this copy of the crate. The runtime calls this function.
+pub fn record_work(is_recorded: bool) {
     IS_RECORDED.store(is_recorded, Ordering::Relaxed);
 }

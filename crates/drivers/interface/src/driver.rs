@@ -5,7 +5,10 @@ use core::ffi::c_void;
 use anyfn::{Device, Result};
 
 #[cfg(feature = "streams")]
-use super::{MemoryStatistics, Work};
+use crate::{MemoryStatistics, Work};
+
+/// Alignment of tensors and workspaces in bytes.
+pub const ALIGNMENT: usize = 64;
 
 /// Kind of device memory, distinguished by how the host can access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +138,12 @@ pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 
 /// A driver for one kind of device.
 ///
-/// A driver trusts its caller: the layer above (this module) has checked that the device is available, that sizes and
+/// A driver trusts its caller: the runtime has checked that the device is available, that sizes and
 /// ranges are valid, and that streams and events are alive and belong to the driver. A driver reports only errors that
-/// this layer cannot foresee. For an operation that it does not support it returns `NotImplementedError`, created by
+/// the runtime cannot foresee. For an operation that it does not support it returns `NotImplementedError`, created by
 /// [`unsupported`].
 ///
-/// [`super::null`] is the shortest driver, and a template for new ones.
+/// `anyfn_runtime::device::null` is the shortest driver, and a template for new ones.
 ///
 /// # Safety
 /// Safe code reads and writes the memory that a driver allocates, so an implementation must guarantee:
@@ -153,12 +156,12 @@ pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 ///   has been synchronized.
 /// - Streams and events may be used and destroyed on any thread, by several threads at a time.
 ///
-/// The layer above refuses NULL, addresses with a wrong alignment, and ranges that wrap around. The other requirements
+/// The runtime refuses NULL, addresses with a wrong alignment, and ranges that wrap around. The other requirements
 /// cannot be checked.
 ///
 /// ```compile_fail,E0200
 /// struct Mine;
-/// impl anyfn_runtime::device::Driver for Mine {}
+/// impl anyfn_driver::Driver for Mine {}
 /// ```
 pub unsafe trait Driver: Send + Sync {
     /// Returns the device type that the driver serves, one of the `kDL*` constants.
@@ -309,7 +312,7 @@ pub unsafe trait Driver: Send + Sync {
     }
 
     /// Returns the memory of all freed blocks that the driver keeps for later allocations to the system, see
-    /// [`Pool`](super::Pool). Returns the number of bytes.
+    /// [`Pool`](crate::Pool). Returns the number of bytes.
     #[cfg(feature = "streams")]
     fn release_memory(&self, _index: i32) -> usize {
         0
@@ -321,7 +324,7 @@ pub unsafe trait Driver: Send + Sync {
         None
     }
 
-    /// Waits for the work that was queued while [`is_work_recorded`](super::is_work_recorded) was true, and returns it. Drivers of
+    /// Waits for the work that was queued while [`is_work_recorded`](crate::is_work_recorded) was true, and returns it. Drivers of
     /// devices without a clock return nothing.
     #[cfg(feature = "streams")]
     fn take_work(&self) -> Vec<Work> {
