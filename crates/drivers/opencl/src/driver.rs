@@ -7,15 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyfn::abi::kDLOpenCL;
 use anyfn::{Result, bail};
 use anyfn_driver::{
-    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, MemoryStatistics, Request, Transfer,
-    Value, Work, unsupported,
+    Attribute, Driver, Handle, MemoryKind, MemoryStatistics, Request, Transfer, Value, Work, unsupported,
 };
+use anyfn_kernels::{copies, pooled};
 
-use crate::api::{self, Raw, number, text};
+use crate::api::{self, number, text};
+use crate::copy::ClCopies;
 use crate::event::ClEvent;
-use crate::memory::{self, Buffer};
+use crate::memory;
 use crate::system::{self, ClDevice, System, available};
-use crate::work::{self, Command};
+use crate::work;
 
 /// Driver of OpenCL devices. The loader `libOpenCL.so.1` is opened at the first use of a device.
 ///
@@ -25,45 +26,6 @@ pub struct OpenCl;
 /// The driver, which every program that links this crate has.
 pub(crate) static DRIVER: OpenCl = OpenCl;
 anyfn_driver::link_driver!(&DRIVER);
-
-/// One end of a copy.
-enum Place {
-    Host(*mut u8),
-    Device(Buffer, usize),
-}
-
-/// Returns the end of a copy that a location describes.
-fn place(location: &MemoryLocation, bytes: usize, system: &'static System) -> Result<Place> {
-    if location.device.0.device_type != kDLOpenCL {
-        return Ok(Place::Host(location.data.wrapping_byte_add(location.offset).cast()));
-    }
-    let index = location.device.0.device_id;
-    // Both are only possible for tensors that other code has described. Memory of the runtime was checked above.
-    match Buffer::at(location.data, system) {
-        Some(buffer) if buffer.device == index => {
-            if location.offset.checked_add(bytes).is_none_or(|end| end > buffer.bytes) {
-                bail!(
-                    "ValueError",
-                    "{bytes} bytes at offset {} exceed the buffer of {} bytes on opencl:{index}",
-                    location.offset,
-                    buffer.bytes
-                );
-            }
-            Ok(Place::Device(buffer, location.offset))
-        }
-        _ => bail!(
-            "ValueError",
-            "{:p} is not a buffer that this runtime has allocated on opencl:{index}",
-            location.data
-        ),
-    }
-}
-
-/// Returns the queue of a stream.
-#[inline]
-pub(crate) fn queue_of(system: &System, device: &ClDevice, stream: Handle) -> Result<Raw> {
-    if stream == DEFAULT_STREAM { Ok(device.opened(&system.api)?.queue) } else { Ok(stream) }
-}
 
 /// The last recording of an event: a marker in a queue.
 #[derive(Default)]
@@ -149,28 +111,9 @@ unsafe impl Driver for OpenCl {
     }
 
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()> {
-        let Transfer { from, to, bytes, stream } = transfer;
         let system = system::system().map_err(|reason| anyfn::Error::new("RuntimeError", &reason))?;
-        let ends = (place(from, *bytes, system)?, place(to, *bytes, system)?);
-        // The stream belongs to the device that is read, or to the one that is written if main memory is read.
-        match ends {
-            (Place::Host(from), Place::Device(to, offset)) => write(system, from, &to, offset, *bytes, *stream),
-            (Place::Device(from, offset), Place::Host(to)) => read(system, &from, offset, to, *bytes, *stream),
-            (Place::Device(from, start), Place::Device(to, end)) if from.device == to.device => {
-                copy_within(system, (&from, start), (&to, end), *bytes, *stream)
-            }
-            // Another device has another context, so the bytes take the way through main memory.
-            (Place::Device(from, start), Place::Device(to, end)) => {
-                let mut between: Vec<u8> = Vec::new();
-                if between.try_reserve_exact(*bytes).is_err() {
-                    bail!("MemoryError", "cannot allocate {bytes} bytes of main memory");
-                }
-                between.resize(*bytes, 0);
-                read(system, &from, start, between.as_mut_ptr(), *bytes, *stream)?;
-                write(system, between.as_mut_ptr(), &to, end, *bytes, DEFAULT_STREAM)
-            }
-            (Place::Host(_), Place::Host(_)) => bail!("RuntimeError", "a copy in main memory needs no device"),
-        }
+        // SAFETY: the requirements are the same.
+        unsafe { copies::copy(&ClCopies(system), transfer) }
     }
 
     fn create_stream(&self, index: i32) -> Result<Handle> {
@@ -201,7 +144,7 @@ unsafe impl Driver for OpenCl {
 
     unsafe fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()> {
         let (system, device) = available(index)?;
-        let queue = queue_of(system, device, stream)?;
+        let queue = device.queue_of(&system.api, stream)?;
         // SAFETY: the caller passes a live queue of the device, or the default one.
         let code = unsafe { (system.api.clFinish)(queue) };
         system.check(code, "wait for the work of a stream", device)
@@ -218,7 +161,7 @@ unsafe impl Driver for OpenCl {
 
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()> {
         let (system, device) = available(index)?;
-        let queue = queue_of(system, device, stream)?;
+        let queue = device.queue_of(&system.api, stream)?;
         let mut marker = ptr::null_mut();
         // SAFETY: the queue is alive, there is no wait list, and the location for the event is writable.
         let code = unsafe { (system.api.clEnqueueMarkerWithWaitList)(queue, 0, ptr::null(), &raw mut marker) };
@@ -236,7 +179,7 @@ unsafe impl Driver for OpenCl {
 
     unsafe fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()> {
         let (system, device) = available(index)?;
-        let queue = queue_of(system, device, stream)?;
+        let queue = device.queue_of(&system.api, stream)?;
         // SAFETY: the caller passes a live event.
         let marker = unsafe { recorded(event) }.lock();
         let Some(marker) = &*marker else { return Ok(()) };
@@ -276,7 +219,7 @@ unsafe impl Driver for OpenCl {
     }
 
     fn release_memory(&self, index: i32) -> usize {
-        system::known(index).map_or(0, |(_, device)| memory::release(device))
+        system::known(index).map_or(0, |(_, device)| pooled::release(device))
     }
 
     fn memory_statistics(&self, index: i32) -> Option<MemoryStatistics> {
@@ -287,107 +230,6 @@ unsafe impl Driver for OpenCl {
     fn take_work(&self) -> Vec<Work> {
         work::take()
     }
-}
-
-/// Copies from main memory to a buffer, and waits for the copy.
-fn write(
-    system: &'static System,
-    from: *const u8,
-    to: &Buffer,
-    offset: usize,
-    bytes: usize,
-    stream: Handle,
-) -> Result<()> {
-    let (_, device) = available(to.device)?;
-    let queue = queue_of(system, device, stream)?;
-    let mut command = Command::new(system, device, queue);
-    // SAFETY: the caller of `copy` guarantees the host memory and the stream; the range of the buffer was checked, and the
-    // call waits for the copy.
-    let code = unsafe {
-        (system.api.clEnqueueWriteBuffer)(
-            queue,
-            to.mem,
-            api::TRUE,
-            offset,
-            bytes,
-            from.cast(),
-            0,
-            ptr::null(),
-            command.event(),
-        )
-    };
-    command.queued(|| format!("copy {bytes} bytes to the device"));
-    system.check(code, &format!("copy {bytes} bytes to the device"), device)
-}
-
-/// Copies from a buffer to main memory, and waits for the copy.
-fn read(
-    system: &'static System,
-    from: &Buffer,
-    offset: usize,
-    to: *mut u8,
-    bytes: usize,
-    stream: Handle,
-) -> Result<()> {
-    let (_, device) = available(from.device)?;
-    let queue = queue_of(system, device, stream)?;
-    let mut command = Command::new(system, device, queue);
-    // SAFETY: the caller of `copy` guarantees the host memory and the stream; the range of the buffer was checked, and the
-    // call waits for the copy.
-    let code = unsafe {
-        (system.api.clEnqueueReadBuffer)(
-            queue,
-            from.mem,
-            api::TRUE,
-            offset,
-            bytes,
-            to.cast(),
-            0,
-            ptr::null(),
-            command.event(),
-        )
-    };
-    command.queued(|| format!("copy {bytes} bytes from the device"));
-    system.check(code, &format!("copy {bytes} bytes from the device"), device)
-}
-
-/// Queues a copy between two buffers of one device, which may be the same.
-fn copy_within(
-    system: &'static System,
-    (from, start): (&Buffer, usize),
-    (to, end): (&Buffer, usize),
-    bytes: usize,
-    stream: Handle,
-) -> Result<()> {
-    let (_, device) = available(from.device)?;
-    let queue = queue_of(system, device, stream)?;
-    let copy = |from: Raw, start, to: Raw, end| {
-        let mut command = Command::new(system, device, queue);
-        // SAFETY: the caller of `copy` guarantees the stream; the ranges of the buffers were checked. OpenCL keeps buffers
-        // until the commands that use them have finished.
-        let code = unsafe {
-            (system.api.clEnqueueCopyBuffer)(
-                queue,
-                from,
-                to,
-                start,
-                end,
-                bytes,
-                0,
-                ptr::null(),
-                command.event(),
-            )
-        };
-        command.queued(|| format!("copy {bytes} bytes on the device"));
-        system.check(code, &format!("copy {bytes} bytes on the device"), device)
-    };
-    // OpenCL copies no overlapping ranges.
-    if from.mem == to.mem && start.abs_diff(end) < bytes {
-        let between = Buffer::temporary(system, device, bytes)?;
-        copy(from.mem, start, between.mem, 0)?;
-        return copy(between.mem, 0, to.mem, end);
-    }
-    copy(from.mem, start, to.mem, end)
 }
 
 /// Returns the version in a text such as `OpenCL 3.0 PoCL HSTR` as a number such as 300.

@@ -32,6 +32,7 @@ extern crate anyfn_loader as _;
 
 mod api;
 mod block;
+mod copy;
 mod doctor;
 mod driver;
 mod event;

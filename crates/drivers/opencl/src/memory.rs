@@ -3,10 +3,12 @@
 use core::ffi::c_void;
 use core::ptr;
 use std::alloc::Layout;
+use std::sync::MutexGuard;
 
 use anyfn::{Result, bail};
-use anyfn_driver::{ALIGNMENT, Pool, Request};
+use anyfn_driver::{Pool, Request};
 use anyfn_kernels::Addresses;
+use anyfn_kernels::pooled::{self, Pooled};
 
 use crate::api::{self, Raw};
 use crate::block::{Block, Descriptor, layout};
@@ -58,69 +60,39 @@ fn create_buffer(system: &System, device: &ClDevice, bytes: usize) -> Result<Raw
     }
 }
 
-/// Size of the block for a request, and true if it is kept when it is freed: only blocks whose descriptors have the usual
-/// alignment are kept.
-fn size_of_block(device: &ClDevice, request: Request) -> (usize, bool) {
-    let size = Pool::<Block>::size_class(request.bytes);
-    match request.alignment == ALIGNMENT && size <= device.limits.buffer {
-        true => (size, true),
-        false => (request.bytes, false),
+impl Pooled for ClDevice {
+    type Block = Block;
+
+    const KIND: &'static str = "opencl";
+
+    fn index(&self) -> i32 {
+        self.index
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool<Block>> {
+        ClDevice::pool(self)
+    }
+
+    fn largest(&self) -> usize {
+        self.limits.buffer
+    }
+
+    fn is_free(block: &Block) -> bool {
+        block.is_free()
     }
 }
 
 /// Allocates a buffer, or takes one that was freed before, and returns the address of its descriptor.
 ///
 /// # Errors
-/// Returns `MemoryError` if the device does not have the memory, even without the freed buffers that were kept.
+/// Returns `MemoryError` if the device does not have the memory.
 pub(crate) fn allocate(index: i32, request: Request) -> Result<*mut c_void> {
     let (system, device) = available(index)?;
-    let (bytes, alignment) = (request.bytes, request.alignment);
-    let Some(layout) = layout(alignment) else { bail!("ValueError", "invalid alignment {alignment}") };
-    let most = device.limits.buffer;
-    if bytes > most {
-        bail!(
-            "MemoryError",
-            "cannot allocate {bytes} bytes on opencl:{index}: its largest buffer has {most} bytes"
-        );
-    }
-    let (size, is_kept) = size_of_block(device, request);
-    if is_kept {
-        let kept = device.pool().take(size, Block::is_free);
-        if let Some(block) = kept {
-            return Ok(lend(block, bytes));
-        }
-    }
-    // Drivers on the CPU would allocate more memory than there is, and end the process once it is used.
-    let mut reserved = device.pool().reserve(size);
-    if reserved.is_err() {
-        release(device);
-        reserved = device.pool().reserve(size);
-    }
-    if let Err(free) = reserved {
-        bail!("MemoryError", "cannot allocate {size} bytes on opencl:{index}: {free} bytes are free");
-    }
-    let mut made = new_block(system, device, size, layout);
-    // Memory that another process uses may be missing, too.
-    if made.as_ref().is_err_and(|error| error.kind() == "MemoryError") && release(device) > 0 {
-        made = new_block(system, device, size, layout);
-    }
-    match made {
-        Ok(block) => Ok(lend(block, bytes)),
-        Err(error) => {
-            device.pool().forget(size);
-            Err(error)
-        }
-    }
-}
-
-/// Frees all buffers of a device that are kept, and returns the number of their bytes.
-pub(crate) fn release(device: &ClDevice) -> usize {
-    let mut pool = device.pool();
-    let bytes = pool.statistics().kept;
-    let blocks = pool.release();
-    drop(pool);
-    drop(blocks);
-    bytes
+    let Some(layout) = layout(request.alignment) else {
+        bail!("ValueError", "invalid alignment {}", request.alignment)
+    };
+    let block = pooled::allocate(device, request, |bytes| new_block(system, device, bytes, layout))?;
+    Ok(lend(block, request.bytes))
 }
 
 /// Keeps a buffer for later allocations, or frees it and its descriptor. The device keeps a buffer until the commands that use
@@ -136,20 +108,13 @@ pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
     let Some((system, device)) = system::known(index) else { return };
     let Some(layout) = layout(request.alignment) else { return };
     // SAFETY: the address was in the table, so it is that of a block that `lend` has lent.
-    let mut block = unsafe { Block::from_address(data.cast(), layout, system.api.clReleaseMemObject) };
-    let (size, is_kept) = size_of_block(device, request);
-    let after = if is_kept { device.markers(&system.api) } else { None };
-    let over = match after {
-        Some(after) => {
-            block.after = after;
-            device.pool().put(size, block)
-        }
-        None => {
-            device.pool().forget(size);
-            vec![block]
-        }
-    };
-    drop(over);
+    let block = unsafe { Block::from_address(data.cast(), layout, system.api.clReleaseMemObject) };
+    pooled::free(device, request, block, |block| {
+        let after = device.markers(&system.api);
+        let is_known = after.is_some();
+        block.after = after.unwrap_or_default();
+        is_known
+    });
 }
 
 /// Returns true if a buffer of a device of this process has its descriptor at an address.

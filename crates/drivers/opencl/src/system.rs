@@ -5,7 +5,7 @@ use core::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyfn::{Error, Result};
-use anyfn_driver::Pool;
+use anyfn_driver::{DEFAULT_STREAM, Handle, Pool};
 use anyfn_kernels::fork;
 
 use crate::api::{self, Api, Raw, code_name, info, number, text};
@@ -218,6 +218,12 @@ impl ClDevice {
         }
         opened.queues().push(queue.expose_provenance());
         Ok(queue)
+    }
+
+    /// Returns the queue of a stream.
+    #[inline]
+    pub(crate) fn queue_of(&self, api: &Api, stream: Handle) -> Result<Raw> {
+        if stream == DEFAULT_STREAM { Ok(self.opened(api)?.queue) } else { Ok(stream) }
     }
 
     /// Returns events behind the commands of all queues; none if there is one queue, whose commands run in order. Returns `None` if the

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use anyfn::Result;
 use anyfn::abi::kDLVulkan;
 use anyfn_driver::{Attribute, Driver, Handle, MemoryKind, MemoryStatistics, Request, Transfer, Value, Work};
+use anyfn_kernels::{copies, pooled};
 
 use crate::api::version;
+use crate::copy::VkCopies;
 use crate::event::Event;
 use crate::system::{self, available};
-use crate::{copy, memory, work};
+use crate::{memory, work};
 
 /// Driver of Vulkan devices. The loader `libvulkan.so.1` is opened at the first use of a device.
 ///
@@ -84,7 +86,7 @@ unsafe impl Driver for Vulkan {
 
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()> {
         // SAFETY: the requirements are the same.
-        unsafe { copy::copy(transfer) }
+        unsafe { copies::copy(&VkCopies, transfer) }
     }
 
     fn create_stream(&self, index: i32) -> Result<Handle> {
@@ -165,7 +167,7 @@ unsafe impl Driver for Vulkan {
     }
 
     fn release_memory(&self, index: i32) -> usize {
-        system::known(index).map_or(0, |(_, device)| memory::release(device))
+        system::known(index).map_or(0, |(_, device)| pooled::release(device))
     }
 
     fn memory_statistics(&self, index: i32) -> Option<MemoryStatistics> {

@@ -4,10 +4,12 @@ use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::ptr;
 use std::alloc::{Layout, alloc, dealloc};
+use std::sync::MutexGuard;
 
 use anyfn::{Error, Result, bail};
-use anyfn_driver::{ALIGNMENT, Pool, Request};
+use anyfn_driver::{Pool, Request};
 use anyfn_kernels::Addresses;
+use anyfn_kernels::pooled::{self, Pooled};
 use ash::vk;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 use gpu_allocator::{AllocationError, MemoryLocation};
@@ -249,69 +251,39 @@ fn layout(alignment: usize) -> Option<Layout> {
     Layout::new::<Owned>().align_to(alignment).ok()
 }
 
-/// Size of the block for a request, and true if it is kept when it is freed: only blocks whose descriptors have the usual
-/// alignment are kept.
-fn size_of_block(device: &VkDevice, request: Request) -> (usize, bool) {
-    let size = Pool::<Block>::size_class(request.bytes);
-    match request.alignment == ALIGNMENT && size <= device.limits.buffer {
-        true => (size, true),
-        false => (request.bytes, false),
+impl Pooled for VkDevice {
+    type Block = Block;
+
+    const KIND: &'static str = "vulkan";
+
+    fn index(&self) -> i32 {
+        self.index
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool<Block>> {
+        VkDevice::pool(self)
+    }
+
+    fn largest(&self) -> usize {
+        self.limits.buffer
+    }
+
+    fn is_free(block: &Block) -> bool {
+        block.is_free()
     }
 }
 
 /// Allocates a buffer, or takes one that was freed before, and returns the address of its descriptor.
 ///
 /// # Errors
-/// Returns `MemoryError` if the device does not have the memory, even without the freed buffers that were kept.
+/// Returns `MemoryError` if the device does not have the memory.
 pub(crate) fn allocate(index: i32, request: Request) -> Result<*mut c_void> {
     let (device, logical) = available(index)?;
-    let (bytes, alignment) = (request.bytes, request.alignment);
-    let Some(layout) = layout(alignment) else { bail!("ValueError", "invalid alignment {alignment}") };
-    let most = device.limits.buffer;
-    if bytes > most {
-        bail!(
-            "MemoryError",
-            "cannot allocate {bytes} bytes on vulkan:{index}: its largest buffer has {most} bytes"
-        );
-    }
-    let (size, is_kept) = size_of_block(device, request);
-    if is_kept {
-        let kept = device.pool().take(size, Block::is_free);
-        if let Some(block) = kept {
-            return Ok(block.lend(bytes));
-        }
-    }
-    // Drivers on the CPU would allocate more memory than there is, and end the process once it is used.
-    let mut reserved = device.pool().reserve(size);
-    if reserved.is_err() {
-        release(device);
-        reserved = device.pool().reserve(size);
-    }
-    if let Err(free) = reserved {
-        bail!("MemoryError", "cannot allocate {size} bytes on vulkan:{index}: {free} bytes are free");
-    }
-    let mut made = Block::new(logical, size, layout);
-    // Memory that another process uses may be missing, too.
-    if made.as_ref().is_err_and(|error| error.kind() == "MemoryError") && release(device) > 0 {
-        made = Block::new(logical, size, layout);
-    }
-    match made {
-        Ok(block) => Ok(block.lend(bytes)),
-        Err(error) => {
-            device.pool().forget(size);
-            Err(error)
-        }
-    }
-}
-
-/// Frees all buffers of a device that are kept, and returns the number of their bytes.
-pub(crate) fn release(device: &VkDevice) -> usize {
-    let mut pool = device.pool();
-    let bytes = pool.statistics().kept;
-    let blocks = pool.release();
-    drop(pool);
-    drop(blocks);
-    bytes
+    let Some(layout) = layout(request.alignment) else {
+        bail!("ValueError", "invalid alignment {}", request.alignment)
+    };
+    let block = pooled::allocate(device, request, |bytes| Block::new(logical, bytes, layout))?;
+    Ok(block.lend(request.bytes))
 }
 
 /// Keeps a buffer for later allocations, or frees it and its descriptor after the work that uses it.
@@ -329,15 +301,7 @@ pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
     let mut block = unsafe { Block::from_address(data.cast(), layout) };
     let streams = device.in_use().map(Logical::all_streams).unwrap_or_default();
     block.after = streams.iter().map(Marker::last).collect();
-    let (size, is_kept) = size_of_block(device, request);
-    let over = match is_kept {
-        true => device.pool().put(size, block),
-        false => {
-            device.pool().forget(size);
-            vec![block]
-        }
-    };
-    drop(over);
+    pooled::free(device, request, block, |_| true);
 }
 
 /// Returns the buffer whose descriptor is at an address; `None` if no buffer of this process is there.

@@ -11,7 +11,6 @@ use anyfn_kernels::{Call, Kernel, POINTER};
 use super::program::{Built, Object, Program};
 use super::{Content, KIND};
 use crate::api::Raw;
-use crate::driver::queue_of;
 use crate::memory::Buffer;
 use crate::system::{ClDevice, System, available, device, system};
 use crate::work::Command;
@@ -208,7 +207,7 @@ impl Launcher {
         let launch = || format!("launch the kernel `{}`", self.kernel().name);
         // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
         let stream = unsafe { TVMFFIEnvGetStream(kDLOpenCL, device.index) };
-        let queue = queue_of(system, device, stream)?;
+        let queue = device.queue_of(&system.api, stream)?;
         let mut command = Command::new(system, device, queue);
         // SAFETY: all arguments are set, the sizes have three dimensions, and the code that set the current stream
         // guarantees that it belongs to the device. OpenCL keeps the buffers until the kernel has finished.

@@ -9,8 +9,8 @@ mod program;
 
 use std::sync::Arc;
 
-use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
-use anyfn_kernels::{Kernel, payload, source_of};
+use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, register};
+use anyfn_kernels::{Kernel, module, payload, source_of};
 
 /// Kind of the modules.
 const KIND: &str = "opencl";
@@ -25,14 +25,7 @@ struct Content {
 
 impl Content {
     fn new(kernels: Vec<Kernel>, source: String) -> Result<Content> {
-        for (at, kernel) in kernels.iter().enumerate() {
-            if kernels[..at].iter().any(|other| other.name == kernel.name) {
-                bail!("ValueError", "kernel `{}` occurs twice", kernel.name);
-            }
-        }
-        if kernels.is_empty() {
-            bail!("ValueError", "a module of kind `opencl` needs at least one kernel");
-        }
+        module::check_names(KIND, kernels.iter())?;
         Ok(Content { kernels, source })
     }
 
@@ -80,11 +73,9 @@ impl ModuleKind for Content {
 pub fn module(source: &str, kernels: Vec<Kernel>, device: Option<Device>) -> Result<Module> {
     let content = Content::new(kernels, source.to_owned())?;
     if let Some(device) = device {
-        if device.0.device_type != anyfn::abi::kDLOpenCL {
-            bail!("ValueError", "expected a device of kind `opencl` but got {device}");
-        }
+        let device = module::index_of(device, KIND, anyfn::abi::kDLOpenCL)?;
         for index in 0..content.kernels.len() {
-            launch::build(&content, index, device.0.device_id)?;
+            launch::build(&content, index, device)?;
         }
     }
     Module::new(content)
@@ -100,12 +91,7 @@ fn opencl_module(
     kernels: Map<Text, Array<Text>>,
     #[default(None)] device: Option<Device>,
 ) -> Result<Module> {
-    let mut parsed = Vec::new();
-    for (name, params) in kernels.iter() {
-        let params: Vec<Text> = params.iter().collect();
-        parsed.push(Kernel::parse(&name, params.iter().map(|param| &**param))?);
-    }
-    module(source, parsed, device)
+    module(source, module::parse(&kernels)?, device)
 }
 
 /// Loads a module of kind `opencl` from bytes that `save_to_bytes` or Apache TVM has written.
@@ -120,8 +106,5 @@ fn load_from_bytes(bytes: anyfn::Bytes) -> Result<Module> {
 /// Loads a module of kind `opencl` from a file that `write_to_file` has written.
 #[register("ffi.Module.load_from_file.opencl")]
 fn load_from_file(path: &str, _format: &str) -> Result<Module> {
-    match std::fs::read(path) {
-        Ok(bytes) => load_from_bytes(anyfn::Bytes::from(&*bytes)),
-        Err(error) => bail!("RuntimeError", "Cannot read {path}: {error}"),
-    }
+    module::load_file(path, load_from_bytes)
 }

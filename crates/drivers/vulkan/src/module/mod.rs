@@ -14,7 +14,7 @@ use anyfn::{
     Any, Array, Bytes, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register,
     registry,
 };
-use anyfn_kernels::{Kernel, payload, source_of};
+use anyfn_kernels::{Kernel, module, payload, source_of};
 
 use reflect::Entry;
 
@@ -44,18 +44,12 @@ impl Content {
     /// # Errors
     /// Returns `ValueError` if there is no kernel, if two have one name, or if the code of one does not fit its description.
     fn new(kernels: Vec<(Kernel, Arc<[u32]>)>) -> Result<Content> {
-        let mut all: Vec<Coded> = Vec::new();
-        for (kernel, code) in kernels {
-            if all.iter().any(|other| other.kernel.name == kernel.name) {
-                bail!("ValueError", "kernel `{}` occurs twice", kernel.name);
-            }
+        module::check_names(KIND, kernels.iter().map(|(kernel, _)| kernel))?;
+        let coded = |(kernel, code): (Kernel, Arc<[u32]>)| {
             let entry = Entry::of(&code, &kernel)?;
-            all.push(Coded { kernel, code, entry });
-        }
-        if all.is_empty() {
-            bail!("ValueError", "a module of kind `vulkan` needs at least one kernel");
-        }
-        Ok(Content { kernels: all })
+            Ok(Coded { kernel, code, entry })
+        };
+        Ok(Content { kernels: kernels.into_iter().map(coded).collect::<Result<_>>()? })
     }
 }
 
@@ -141,11 +135,9 @@ pub fn spirv_module(code: &[u8], kernels: Vec<Kernel>, device: Option<Device>) -
 fn create(kernels: Vec<(Kernel, Arc<[u32]>)>, device: Option<Device>) -> Result<Module> {
     let content = Content::new(kernels)?;
     if let Some(device) = device {
-        if device.0.device_type != anyfn::abi::kDLVulkan {
-            bail!("ValueError", "expected a device of kind `vulkan` but got {device}");
-        }
+        let device = module::index_of(device, KIND, anyfn::abi::kDLVulkan)?;
         for index in 0..content.kernels.len() {
-            launch::build(&content, index, device.0.device_id)?;
+            launch::build(&content, index, device)?;
         }
     }
     Module::new(content)
@@ -173,11 +165,7 @@ fn vulkan_module(
     kernels: Map<Text, Array<Text>>,
     #[default(None)] device: Option<Device>,
 ) -> Result<Module> {
-    let mut parsed = Vec::new();
-    for (name, params) in kernels.iter() {
-        let params: Vec<Text> = params.iter().collect();
-        parsed.push(Kernel::parse(&name, params.iter().map(|param| &**param))?);
-    }
+    let parsed = module::parse(&kernels)?;
     if let Ok(source) = source.get::<Text>() {
         return module(&source, parsed, device);
     }
@@ -219,8 +207,5 @@ fn load_from_bytes(bytes: Bytes) -> Result<Module> {
 /// Loads a module of kind `vulkan` from a file that `write_to_file` has written.
 #[register("ffi.Module.load_from_file.vulkan")]
 fn load_from_file(path: &str, _format: &str) -> Result<Module> {
-    match std::fs::read(path) {
-        Ok(bytes) => load_from_bytes(Bytes::from(&*bytes)),
-        Err(error) => bail!("RuntimeError", "Cannot read {path}: {error}"),
-    }
+    module::load_file(path, load_from_bytes)
 }
