@@ -369,7 +369,8 @@ mod tests {
     #[test]
     fn a_fault_in_other_sources_makes_their_tests_run() {
         const C_TESTS: &[&str] = &["c tests", "c tests under valgrind", "c tests with address sanitizer"];
-        const PYTHON: &[&str] = &["python tests", "python tests of the compiler", "conformance, python"];
+        const PYTHON: &[&str] =
+            &["python tests", "python tests of the compiler", "python tests in a page", "conformance, python"];
         let all = All::new();
         let mut counts = BTreeMap::new();
         for file in tracked().unwrap() {
