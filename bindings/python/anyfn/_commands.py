@@ -386,6 +386,57 @@ TABLE: dict[str, Any] = {
                     ],
                 },
                 {
+                    "description": "Connects clients with servers that cannot accept connections, such as web pages, by a name. It cannot read sessions that have a key. See docs/rpc-server.md.",
+                    "example": "anyfn rpc proxy --allow-origin http://localhost:8000",
+                    "help": "connect clients with web pages and other servers that cannot accept connections",
+                    "name": "proxy",
+                    "options": [
+                        {
+                            "complete": "none",
+                            "default": "127.0.0.1",
+                            "help": "address to listen at (default: 127.0.0.1)",
+                            "names": ["--host"],
+                            "value": "ADDRESS",
+                        },
+                        {
+                            "complete": "none",
+                            "default": 9191,
+                            "help": "port to listen at; 9191 by default, 0 for any free port",
+                            "names": ["--port"],
+                            "type": "int",
+                            "value": "N",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "let web pages of this origin connect, such as https://example.org; by default none may",
+                            "many": True,
+                            "names": ["--allow-origin"],
+                            "value": "ORIGIN",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "maximum number of servers that wait for clients (default: 256)",
+                            "names": ["--max-waiting"],
+                            "type": "int",
+                            "value": "N",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "the same for the servers of one address (default: 64)",
+                            "names": ["--max-waiting-per-address"],
+                            "type": "int",
+                            "value": "N",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "maximum number of concurrent sessions (default: 256)",
+                            "names": ["--max-sessions"],
+                            "type": "int",
+                            "value": "N",
+                        },
+                    ],
+                },
+                {
                     "description": "Serves global functions. Each client has its own process and may only use what is granted. See docs/rpc-server.md.",
                     "example": "anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'",
                     "help": "serve until SIGINT, SIGTERM or SIGHUP",
@@ -434,6 +485,19 @@ TABLE: dict[str, Any] = {
                             "many": True,
                             "names": ["--import"],
                             "value": "MODULE",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "let web pages of this origin connect, such as https://example.org; by default none may",
+                            "many": True,
+                            "names": ["--allow-origin"],
+                            "value": "ORIGIN",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "also wait for clients at a proxy under a name: ws://host:9191/board",
+                            "names": ["--proxy"],
+                            "value": "URL",
                         },
                         {
                             "complete": "none",
@@ -867,6 +931,7 @@ HELP = {
         "\n"
         "commands:\n"
         "  key     print a new key, or write it to a file\n"
+        "  proxy   connect clients with web pages and other servers that cannot accept connections\n"
         "  server  serve until SIGINT, SIGTERM or SIGHUP\n"
         "\n"
         "options:\n"
@@ -886,6 +951,24 @@ HELP = {
         "\n"
         "example: anyfn rpc key -o alice.key alice\n"
     ),
+    "rpc proxy": (
+        "usage: anyfn rpc proxy [OPTION...]\n"
+        "\n"
+        "Connects clients with servers that cannot accept connections, such as web pages, by a name. It\n"
+        "cannot read sessions that have a key. See docs/rpc-server.md.\n"
+        "\n"
+        "options:\n"
+        "  -h, --help                   print this help\n"
+        "  --host ADDRESS               address to listen at (default: 127.0.0.1)\n"
+        "  --port N                     port to listen at; 9191 by default, 0 for any free port\n"
+        "  --allow-origin ORIGIN        let web pages of this origin connect, such as https://example.org; by\n"
+        "                               default none may\n"
+        "  --max-waiting N              maximum number of servers that wait for clients (default: 256)\n"
+        "  --max-waiting-per-address N  the same for the servers of one address (default: 64)\n"
+        "  --max-sessions N             maximum number of concurrent sessions (default: 256)\n"
+        "\n"
+        "example: anyfn rpc proxy --allow-origin http://localhost:8000\n"
+    ),
     "rpc server": (
         "usage: anyfn rpc server [OPTION...]\n"
         "\n"
@@ -893,30 +976,33 @@ HELP = {
         "docs/rpc-server.md.\n"
         "\n"
         "options:\n"
-        "  -h, --help        print this help\n"
-        "  --host ADDRESS    address to listen at (default: 127.0.0.1); other addresses than loopback require\n"
-        "                    a key\n"
-        "  --port N          port to listen at; 9190 by default, 0 for any free port\n"
-        "  --key-file FILE   file with a single key, as created by `anyfn rpc key -o`\n"
-        "  --keys FILE       JSON file of keys, each with its grants\n"
-        "  --load LIB        library that registers functions\n"
-        "  --import MODULE   Python module that registers functions; the program without Python runs sessions\n"
-        "                    in $ANYFN_PYTHON, by default python3\n"
-        "  --allow NAME      grant a function, or all with a prefix: 'demo.*'\n"
-        "  --upload          grant the upload of libraries, and so of any code\n"
-        "  --device DEV      grant the use of a device, such as cuda:0\n"
-        "  --limit NAME=N    limit of each session, such as process_bytes\n"
-        "  --exclusive       serve one session at a time\n"
-        "  --max-sessions N  maximum number of concurrent sessions\n"
-        "  --queue N         maximum number of waiting clients\n"
-        "  --folder DIR      folder in which the session folders are created\n"
-        "  --isolation MODE  isolation of sessions by the kernel: auto, required or off\n"
-        "  --writable DIR    folder that isolated sessions may write to\n"
-        "  --runner COMMAND  program that starts the sessions, such as 'taskset -c 2' or an emulator\n"
-        "  --worker WORD     word of the command that serves a session in place of this program; it is\n"
-        "                    followed by `rpc session`\n"
-        "  --log FILE        file for the log; the error output by default\n"
-        "  --show-output     show the error output of session processes\n"
+        "  -h, --help             print this help\n"
+        "  --host ADDRESS         address to listen at (default: 127.0.0.1); other addresses than loopback\n"
+        "                         require a key\n"
+        "  --port N               port to listen at; 9190 by default, 0 for any free port\n"
+        "  --key-file FILE        file with a single key, as created by `anyfn rpc key -o`\n"
+        "  --keys FILE            JSON file of keys, each with its grants\n"
+        "  --load LIB             library that registers functions\n"
+        "  --import MODULE        Python module that registers functions; the program without Python runs\n"
+        "                         sessions in $ANYFN_PYTHON, by default python3\n"
+        "  --allow-origin ORIGIN  let web pages of this origin connect, such as https://example.org; by\n"
+        "                         default none may\n"
+        "  --proxy URL            also wait for clients at a proxy under a name: ws://host:9191/board\n"
+        "  --allow NAME           grant a function, or all with a prefix: 'demo.*'\n"
+        "  --upload               grant the upload of libraries, and so of any code\n"
+        "  --device DEV           grant the use of a device, such as cuda:0\n"
+        "  --limit NAME=N         limit of each session, such as process_bytes\n"
+        "  --exclusive            serve one session at a time\n"
+        "  --max-sessions N       maximum number of concurrent sessions\n"
+        "  --queue N              maximum number of waiting clients\n"
+        "  --folder DIR           folder in which the session folders are created\n"
+        "  --isolation MODE       isolation of sessions by the kernel: auto, required or off\n"
+        "  --writable DIR         folder that isolated sessions may write to\n"
+        "  --runner COMMAND       program that starts the sessions, such as 'taskset -c 2' or an emulator\n"
+        "  --worker WORD          word of the command that serves a session in place of this program; it is\n"
+        "                         followed by `rpc session`\n"
+        "  --log FILE             file for the log; the error output by default\n"
+        "  --show-output          show the error output of session processes\n"
         "\n"
         "example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'\n"
     ),
@@ -1182,7 +1268,7 @@ COMPLETION = {
         "            rest=\n"
         "            ;;\n"
         "        'rpc')\n"
-        "            commands='key server'\n"
+        "            commands='key proxy server'\n"
         "            options='-h --help'\n"
         "            valued=''\n"
         "            kinds=()\n"
@@ -1195,10 +1281,17 @@ COMPLETION = {
         "            kinds=(none none)\n"
         "            rest=\n"
         "            ;;\n"
+        "        'rpc proxy')\n"
+        "            commands=''\n"
+        "            options='-h --help --host --port --allow-origin --max-waiting --max-waiting-per-address --max-sessions'\n"
+        "            valued='--host --port --allow-origin --max-waiting --max-waiting-per-address --max-sessions'\n"
+        "            kinds=()\n"
+        "            rest=\n"
+        "            ;;\n"
         "        'rpc server')\n"
         "            commands=''\n"
-        "            options='-h --help --host --port --key-file --keys --load --import --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'\n"
-        "            valued='--host --port --key-file --keys --load --import --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'\n"
+        "            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'\n"
+        "            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'\n"
         "            kinds=()\n"
         "            rest=\n"
         "            ;;\n"
@@ -1470,6 +1563,7 @@ COMPLETION = {
         "    local -a names\n"
         "    names=(\n"
         "        'key:print a new key, or write it to a file'\n"
+        "        'proxy:connect clients with web pages and other servers that cannot accept connections'\n"
         "        'server:serve until SIGINT, SIGTERM or SIGHUP'\n"
         "    )\n"
         "    _arguments -C -S \\\n"
@@ -1482,6 +1576,7 @@ COMPLETION = {
         "        argument)\n"
         "            case $words[1] in\n"
         "                key) _anyfn_rpc_key ;;\n"
+        "                proxy) _anyfn_rpc_proxy ;;\n"
         "                server) _anyfn_rpc_server ;;\n"
         "            esac\n"
         "            ret=$?\n"
@@ -1499,6 +1594,18 @@ COMPLETION = {
         "        ':NAME: '\n"
         "}\n"
         "\n"
+        "_anyfn_rpc_proxy() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '(--host)--host=[address to listen at (default\\: 127.0.0.1)]:ADDRESS: ' \\\n"
+        "        '(--port)--port=[port to listen at; 9191 by default, 0 for any free port]:N: ' \\\n"
+        "        '*--allow-origin=[let web pages of this origin connect, such as https\\://example.org; by default none may]:ORIGIN: ' \\\n"
+        "        '(--max-waiting)--max-waiting=[maximum number of servers that wait for clients (default\\: 256)]:N: ' \\\n"
+        "        '(--max-waiting-per-address)--max-waiting-per-address=[the same for the servers of one address (default\\: 64)]:N: ' \\\n"
+        "        '(--max-sessions)--max-sessions=[maximum number of concurrent sessions (default\\: 256)]:N: '\n"
+        "}\n"
+        "\n"
         "_anyfn_rpc_server() {\n"
         "    _arguments -S \\\n"
         "        '(- *)-h[print this help]' \\\n"
@@ -1509,6 +1616,8 @@ COMPLETION = {
         "        '(--keys)--keys=[JSON file of keys, each with its grants]:FILE:_files' \\\n"
         "        '*--load=[library that registers functions]:LIB:_files -g \"*.so(-.)\"' \\\n"
         "        '*--import=[Python module that registers functions; the program without Python runs sessions in $ANYFN_PYTHON, by default python3]:MODULE: ' \\\n"
+        "        '*--allow-origin=[let web pages of this origin connect, such as https\\://example.org; by default none may]:ORIGIN: ' \\\n"
+        "        '(--proxy)--proxy=[also wait for clients at a proxy under a name\\: ws\\://host\\:9191/board]:URL: ' \\\n"
         "        '*--allow=[grant a function, or all with a prefix\\: '\\''demo.*'\\'']:NAME: ' \\\n"
         "        '(--upload)--upload[grant the upload of libraries, and so of any code]' \\\n"
         "        '*--device=[grant the use of a device, such as cuda\\:0]:DEV: ' \\\n"
@@ -1712,12 +1821,21 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'stubs module\\'' -l check -d 'write no files; exit with status 1 if a file is missing or differs from the output'\n"
         "complete -c anyfn -n '__anyfn_at \\'stubs module\\'' -f -a '(__fish_complete_suffix .so)'\n"
         "\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key server' -a key -d 'print a new key, or write it to a file'\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key server' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key server' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a key -d 'print a new key, or write it to a file'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a proxy -d 'connect clients with web pages and other servers that cannot accept connections'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -s h -l help -d 'print this help'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc key\\'' -s h -l help -d 'print this help'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc key\\'' -s o -l output -r -F -d 'create FILE with the key, which only its owner may read'\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l host -r -f -d 'address to listen at (default: 127.0.0.1)'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l port -r -f -d 'port to listen at; 9191 by default, 0 for any free port'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l allow-origin -r -f -d 'let web pages of this origin connect, such as https://example.org; by default none may'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l max-waiting -r -f -d 'maximum number of servers that wait for clients (default: 256)'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l max-waiting-per-address -r -f -d 'the same for the servers of one address (default: 64)'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc proxy\\'' -l max-sessions -r -f -d 'maximum number of concurrent sessions (default: 256)'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -s h -l help -d 'print this help'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l host -r -f -d 'address to listen at (default: 127.0.0.1); other addresses than loopback require a key'\n"
@@ -1726,6 +1844,8 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l keys -r -F -d 'JSON file of keys, each with its grants'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l load -r -f -a '(__fish_complete_suffix .so)' -d 'library that registers functions'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l import -r -f -d 'Python module that registers functions; the program without Python runs sessions in $ANYFN_PYTHON, by default python3'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l allow-origin -r -f -d 'let web pages of this origin connect, such as https://example.org; by default none may'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l proxy -r -f -d 'also wait for clients at a proxy under a name: ws://host:9191/board'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l allow -r -f -d 'grant a function, or all with a prefix: \\'demo.*\\''\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l upload -d 'grant the upload of libraries, and so of any code'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l device -r -f -d 'grant the use of a device, such as cuda:0'\n"

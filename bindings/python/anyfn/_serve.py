@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -58,6 +59,19 @@ def session(words: list[str]) -> int:
     return 0
 
 
+def _run_proxy(options: argparse.Namespace) -> int:
+    """Runs a proxy until a signal arrives."""
+    named = {"waiting": options.max_waiting, "waiting_of_address": options.max_waiting_per_address, "sessions": options.max_sessions}
+    given = {name: value for name, value in named.items() if value is not None}
+    given.update(host=options.host, port=options.port, allow_origins=options.allow_origin)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    proxy = get_global_func("rpc.start_proxy")(json.dumps(given))
+    print(f"listening at {proxy.host}:{proxy.port}", flush=True)
+    signal.sigwait(SIGNALS)
+    proxy.stop()
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Raises an exception if an option is wrong or the command fails."""
     if options.what == "key":
@@ -67,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             create_key_file(options.output, key)
         return 0
+    if options.what == "proxy":
+        return _run_proxy(options)
     if options.keys and (options.allow or options.upload):
         raise ValueError("with --keys, the file declares the grants of each key: omit --allow and --upload")
     limits = {}
@@ -75,11 +91,13 @@ def run(options: argparse.Namespace) -> int:
         if not equals or not number.isdigit():
             raise ValueError(f"--limit: expected NAME=NUMBER, got {limit!r}")
         limits[name] = int(number)
-    named = ("port", "key_file", "keys", "queue", "folder", "log", "isolation")
+    named = ("port", "key_file", "keys", "queue", "folder", "log", "isolation", "proxy")
     given: dict[str, Any] = {name: getattr(options, name) for name in named if getattr(options, name) is not None}
     sessions = 1 if options.exclusive else options.max_sessions
     if sessions is not None:
         given["sessions"] = sessions
+    if options.allow_origin:
+        given["allow_origins"] = options.allow_origin
     if options.writable:
         for folder in options.writable:
             if not os.path.isdir(folder):

@@ -281,14 +281,16 @@ class Session(Object):
     def load(self, what: Any, progress: Optional[Callable[[int, int], Any]] = None) -> Module:
         """Loads a library at the remote end and returns its module.
 
+        A web page loads WebAssembly modules: a ``.wasm`` file, or what is compiled for the target ``wasm``.
+
         ``what`` is the path of a library file, a module (from ``anyfn.build``, ``load_module`` or ``opencl_module``), or an input of
         ``anyfn.build``, which is compiled for the remote processor. ``progress`` is that of ``upload``.
         """
         if isinstance(what, (str, os.PathLike)):
             with open(what, "rb") as file:
                 # Checked before anything is sent: a file that was named by mistake may contain secrets.
-                if file.read(4) != b"\x7fELF":
-                    raise ValueError(f"cannot load {os.fsdecode(what)!r}: it is not a shared library (an ELF file)")
+                if file.read(4) not in (b"\x7fELF", b"\0asm"):
+                    raise ValueError(f"cannot load {os.fsdecode(what)!r}: it is not a shared library (an ELF or WebAssembly file)")
             return self._load_file(self.upload(what, progress))
         import tempfile
 
@@ -299,7 +301,8 @@ class Session(Object):
         if what.kind in _DEVICE_KINDS and not what.imports:
             return self._load_file(self.upload(what.save_to_bytes(), progress), what.kind)
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "module.so")
+            is_wasm = self.info()["arch"] == "wasm32"
+            path = os.path.join(folder, "module.wasm" if is_wasm else "module.so")
             what.export(path)
             return self._load_file(self.upload(path, progress))
 
@@ -353,6 +356,8 @@ def _target(info):
             return Target(**cores)
         if arch == "x86_64":
             return Target(mcpu=next(name for name, needs in _X86_64 if needs <= has), **cores)
+    if arch == "wasm32":
+        return Target("wasm")
     triple = info["triple"]
     words = triple.split("-")
     if words[0] != arch or len(words) > 4 or not all(word.replace("_", "").isalnum() and word.isascii() for word in words):
@@ -377,7 +382,9 @@ def connect(
     of a file with the key, which ``anyfn rpc key -o`` creates. With a key, both ends prove that they have the same one, and the
     session is encrypted. ``timeout`` is the time limit in seconds, including waiting in a queue.
 
-    An IPv6 address before a port is in brackets: ``"[::1]:9190"``.
+    An IPv6 address before a port is in brackets: ``"[::1]:9190"``. ``host`` can also be a URL: ``"ws://host:9190"`` connects over
+    WebSocket, as web pages do, and ``"ws://host:9191/name"`` to a server or page that waits under that name at a proxy
+    (``anyfn rpc proxy``).
 
     Raises ``ConnectionError`` if the server cannot be reached or ends the connection, ``PermissionError`` if it does not accept
     the key or other users may read ``key_file``, ``TimeoutError`` if the session has not begun in time, ``OSError`` if
@@ -386,6 +393,12 @@ def connect(
     """
     if not isinstance(host, str):
         raise TypeError(f"rpc.connect: expected a str as `host`, got {type(host).__name__}")
+    file = None if key_file is None else os.fsdecode(key_file)
+    if "://" in host:
+        if port is not None:
+            raise ValueError(f"rpc.connect: expected the port in the URL {host!r}, got it as a separate argument")
+        with _progress.waiting(f"connecting to {host}"):
+            return _core.get_global_func("rpc.connect_url", False)(host, key, timeout, file)
     if port is None:
         import re
 
@@ -395,7 +408,6 @@ def connect(
         host, port = found[1] or found[2], int(found[3])
     elif host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    file = None if key_file is None else os.fsdecode(key_file)
     with _progress.waiting(f"connecting to {host}:{port}"):
         return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
 
@@ -554,6 +566,8 @@ _OPTIONS = (
     "half_open",
     "hung_seconds",
     "environment",
+    "allow_origins",
+    "proxy",
     "show_output",
     "folder",
     "isolation",

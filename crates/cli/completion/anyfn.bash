@@ -144,7 +144,7 @@ _anyfn_table() {
             rest=
             ;;
         'rpc')
-            commands='key server'
+            commands='key proxy server'
             options='-h --help'
             valued=''
             kinds=()
@@ -157,10 +157,17 @@ _anyfn_table() {
             kinds=(none none)
             rest=
             ;;
+        'rpc proxy')
+            commands=''
+            options='-h --help --host --port --allow-origin --max-waiting --max-waiting-per-address --max-sessions'
+            valued='--host --port --allow-origin --max-waiting --max-waiting-per-address --max-sessions'
+            kinds=()
+            rest=
+            ;;
         'rpc server')
             commands=''
-            options='-h --help --host --port --key-file --keys --load --import --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'
-            valued='--host --port --key-file --keys --load --import --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'
+            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'
+            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'
             kinds=()
             rest=
             ;;

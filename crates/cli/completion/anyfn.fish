@@ -98,12 +98,21 @@ complete -c anyfn -n '__anyfn_at \'stubs module\'' -l runtime -d 'also write a m
 complete -c anyfn -n '__anyfn_at \'stubs module\'' -l check -d 'write no files; exit with status 1 if a file is missing or differs from the output'
 complete -c anyfn -n '__anyfn_at \'stubs module\'' -f -a '(__fish_complete_suffix .so)'
 
-complete -c anyfn -n '__anyfn_at \'rpc\' key server' -a key -d 'print a new key, or write it to a file'
-complete -c anyfn -n '__anyfn_at \'rpc\' key server' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'
-complete -c anyfn -n '__anyfn_at \'rpc\' key server' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'rpc\' key proxy server' -a key -d 'print a new key, or write it to a file'
+complete -c anyfn -n '__anyfn_at \'rpc\' key proxy server' -a proxy -d 'connect clients with web pages and other servers that cannot accept connections'
+complete -c anyfn -n '__anyfn_at \'rpc\' key proxy server' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'
+complete -c anyfn -n '__anyfn_at \'rpc\' key proxy server' -s h -l help -d 'print this help'
 
 complete -c anyfn -n '__anyfn_at \'rpc key\'' -s h -l help -d 'print this help'
 complete -c anyfn -n '__anyfn_at \'rpc key\'' -s o -l output -r -F -d 'create FILE with the key, which only its owner may read'
+
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -s h -l help -d 'print this help'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l host -r -f -d 'address to listen at (default: 127.0.0.1)'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l port -r -f -d 'port to listen at; 9191 by default, 0 for any free port'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l allow-origin -r -f -d 'let web pages of this origin connect, such as https://example.org; by default none may'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l max-waiting -r -f -d 'maximum number of servers that wait for clients (default: 256)'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l max-waiting-per-address -r -f -d 'the same for the servers of one address (default: 64)'
+complete -c anyfn -n '__anyfn_at \'rpc proxy\'' -l max-sessions -r -f -d 'maximum number of concurrent sessions (default: 256)'
 
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -s h -l help -d 'print this help'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l host -r -f -d 'address to listen at (default: 127.0.0.1); other addresses than loopback require a key'
@@ -112,6 +121,8 @@ complete -c anyfn -n '__anyfn_at \'rpc server\'' -l key-file -r -F -d 'file with
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l keys -r -F -d 'JSON file of keys, each with its grants'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l load -r -f -a '(__fish_complete_suffix .so)' -d 'library that registers functions'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l import -r -f -d 'Python module that registers functions; the program without Python runs sessions in $ANYFN_PYTHON, by default python3'
+complete -c anyfn -n '__anyfn_at \'rpc server\'' -l allow-origin -r -f -d 'let web pages of this origin connect, such as https://example.org; by default none may'
+complete -c anyfn -n '__anyfn_at \'rpc server\'' -l proxy -r -f -d 'also wait for clients at a proxy under a name: ws://host:9191/board'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l allow -r -f -d 'grant a function, or all with a prefix: \'demo.*\''
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l upload -d 'grant the upload of libraries, and so of any code'
 complete -c anyfn -n '__anyfn_at \'rpc server\'' -l device -r -f -d 'grant the use of a device, such as cuda:0'

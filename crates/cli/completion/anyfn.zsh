@@ -179,6 +179,7 @@ _anyfn_rpc() {
     local -a names
     names=(
         'key:print a new key, or write it to a file'
+        'proxy:connect clients with web pages and other servers that cannot accept connections'
         'server:serve until SIGINT, SIGTERM or SIGHUP'
     )
     _arguments -C -S \
@@ -191,6 +192,7 @@ _anyfn_rpc() {
         argument)
             case $words[1] in
                 key) _anyfn_rpc_key ;;
+                proxy) _anyfn_rpc_proxy ;;
                 server) _anyfn_rpc_server ;;
             esac
             ret=$?
@@ -208,6 +210,18 @@ _anyfn_rpc_key() {
         ':NAME: '
 }
 
+_anyfn_rpc_proxy() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '(--host)--host=[address to listen at (default\: 127.0.0.1)]:ADDRESS: ' \
+        '(--port)--port=[port to listen at; 9191 by default, 0 for any free port]:N: ' \
+        '*--allow-origin=[let web pages of this origin connect, such as https\://example.org; by default none may]:ORIGIN: ' \
+        '(--max-waiting)--max-waiting=[maximum number of servers that wait for clients (default\: 256)]:N: ' \
+        '(--max-waiting-per-address)--max-waiting-per-address=[the same for the servers of one address (default\: 64)]:N: ' \
+        '(--max-sessions)--max-sessions=[maximum number of concurrent sessions (default\: 256)]:N: '
+}
+
 _anyfn_rpc_server() {
     _arguments -S \
         '(- *)-h[print this help]' \
@@ -218,6 +232,8 @@ _anyfn_rpc_server() {
         '(--keys)--keys=[JSON file of keys, each with its grants]:FILE:_files' \
         '*--load=[library that registers functions]:LIB:_files -g "*.so(-.)"' \
         '*--import=[Python module that registers functions; the program without Python runs sessions in $ANYFN_PYTHON, by default python3]:MODULE: ' \
+        '*--allow-origin=[let web pages of this origin connect, such as https\://example.org; by default none may]:ORIGIN: ' \
+        '(--proxy)--proxy=[also wait for clients at a proxy under a name\: ws\://host\:9191/board]:URL: ' \
         '*--allow=[grant a function, or all with a prefix\: '\''demo.*'\'']:NAME: ' \
         '(--upload)--upload[grant the upload of libraries, and so of any code]' \
         '*--device=[grant the use of a device, such as cuda\:0]:DEV: ' \

@@ -196,6 +196,7 @@ Serves functions to other processes and machines, and creates keys for them. See
 
 commands:
   key     print a new key, or write it to a file
+  proxy   connect clients with web pages and other servers that cannot accept connections
   server  serve until SIGINT, SIGTERM or SIGHUP
 
 options:
@@ -214,36 +215,56 @@ options:
 
 example: anyfn rpc key -o alice.key alice
 "##),
+    ("rpc proxy", r##"usage: anyfn rpc proxy [OPTION...]
+
+Connects clients with servers that cannot accept connections, such as web pages, by a name. It
+cannot read sessions that have a key. See docs/rpc-server.md.
+
+options:
+  -h, --help                   print this help
+  --host ADDRESS               address to listen at (default: 127.0.0.1)
+  --port N                     port to listen at; 9191 by default, 0 for any free port
+  --allow-origin ORIGIN        let web pages of this origin connect, such as https://example.org; by
+                               default none may
+  --max-waiting N              maximum number of servers that wait for clients (default: 256)
+  --max-waiting-per-address N  the same for the servers of one address (default: 64)
+  --max-sessions N             maximum number of concurrent sessions (default: 256)
+
+example: anyfn rpc proxy --allow-origin http://localhost:8000
+"##),
     ("rpc server", r##"usage: anyfn rpc server [OPTION...]
 
 Serves global functions. Each client has its own process and may only use what is granted. See
 docs/rpc-server.md.
 
 options:
-  -h, --help        print this help
-  --host ADDRESS    address to listen at (default: 127.0.0.1); other addresses than loopback require
-                    a key
-  --port N          port to listen at; 9190 by default, 0 for any free port
-  --key-file FILE   file with a single key, as created by `anyfn rpc key -o`
-  --keys FILE       JSON file of keys, each with its grants
-  --load LIB        library that registers functions
-  --import MODULE   Python module that registers functions; the program without Python runs sessions
-                    in $ANYFN_PYTHON, by default python3
-  --allow NAME      grant a function, or all with a prefix: 'demo.*'
-  --upload          grant the upload of libraries, and so of any code
-  --device DEV      grant the use of a device, such as cuda:0
-  --limit NAME=N    limit of each session, such as process_bytes
-  --exclusive       serve one session at a time
-  --max-sessions N  maximum number of concurrent sessions
-  --queue N         maximum number of waiting clients
-  --folder DIR      folder in which the session folders are created
-  --isolation MODE  isolation of sessions by the kernel: auto, required or off
-  --writable DIR    folder that isolated sessions may write to
-  --runner COMMAND  program that starts the sessions, such as 'taskset -c 2' or an emulator
-  --worker WORD     word of the command that serves a session in place of this program; it is
-                    followed by `rpc session`
-  --log FILE        file for the log; the error output by default
-  --show-output     show the error output of session processes
+  -h, --help             print this help
+  --host ADDRESS         address to listen at (default: 127.0.0.1); other addresses than loopback
+                         require a key
+  --port N               port to listen at; 9190 by default, 0 for any free port
+  --key-file FILE        file with a single key, as created by `anyfn rpc key -o`
+  --keys FILE            JSON file of keys, each with its grants
+  --load LIB             library that registers functions
+  --import MODULE        Python module that registers functions; the program without Python runs
+                         sessions in $ANYFN_PYTHON, by default python3
+  --allow-origin ORIGIN  let web pages of this origin connect, such as https://example.org; by
+                         default none may
+  --proxy URL            also wait for clients at a proxy under a name: ws://host:9191/board
+  --allow NAME           grant a function, or all with a prefix: 'demo.*'
+  --upload               grant the upload of libraries, and so of any code
+  --device DEV           grant the use of a device, such as cuda:0
+  --limit NAME=N         limit of each session, such as process_bytes
+  --exclusive            serve one session at a time
+  --max-sessions N       maximum number of concurrent sessions
+  --queue N              maximum number of waiting clients
+  --folder DIR           folder in which the session folders are created
+  --isolation MODE       isolation of sessions by the kernel: auto, required or off
+  --writable DIR         folder that isolated sessions may write to
+  --runner COMMAND       program that starts the sessions, such as 'taskset -c 2' or an emulator
+  --worker WORD          word of the command that serves a session in place of this program; it is
+                         followed by `rpc session`
+  --log FILE             file for the log; the error output by default
+  --show-output          show the error output of session processes
 
 example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'
 "##),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyfn::{Module, Result, error, registry};
 use anyfn_host::rpc::keys::{create_key_file, generate_key};
 use anyfn_host::rpc::server::{self, ServerConfig};
+use anyfn_host::rpc::websocket::proxy::{self, Proxy, ProxyConfig};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
 
@@ -24,8 +25,12 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
             Ok((name, file)) => key(&name, file.as_deref()),
             Err(error) => return Ok(wrong("rpc key", &error)),
         },
+        (Some("proxy"), args) => match parse_proxy(args) {
+            Ok(options) => proxy(&options),
+            Err(error) => return Ok(wrong("rpc proxy", &error)),
+        },
         (Some("session"), args) => session(args),
-        _ => return Err("`rpc` is followed by `server`, `key NAME` or `session`".into()),
+        _ => return Err("`rpc` is followed by `server`, `proxy`, `key NAME` or `session`".into()),
     };
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,6 +91,48 @@ fn session(mut args: Parser) -> Result<()> {
     }
 }
 
+/// Parses the arguments of `anyfn rpc proxy`. Returns the options of the proxy.
+fn parse_proxy(mut args: Parser) -> Result<Value, lexopt::Error> {
+    let mut options = Map::new();
+    options.insert("port".into(), json!(9191));
+    let mut origins = Vec::new();
+    let mut given = HashSet::new();
+    while let Some(arg) = args.next()? {
+        let name = match arg {
+            Arg::Long(name) => name.to_owned(),
+            _ => return Err(arg.unexpected()),
+        };
+        let mut value = || value(&mut args, &name);
+        let entry = match name.as_str() {
+            "host" => ("host", json!(value()?)),
+            "port" => ("port", json!(number(&name, &value()?, u16::MAX.into())?)),
+            "max-waiting" => ("waiting", json!(number(&name, &value()?, 10_000)?)),
+            "max-waiting-per-address" => ("waiting_of_address", json!(number(&name, &value()?, 10_000)?)),
+            "max-sessions" => ("sessions", json!(number(&name, &value()?, 10_000)?)),
+            "allow-origin" => {
+                origins.push(value()?);
+                continue;
+            }
+            _ => return Err(Arg::Long(&name).unexpected()),
+        };
+        if !given.insert(name.clone()) {
+            return Err(format!("expected `--{name}` at most once, got it twice").into());
+        }
+        options.insert(entry.0.into(), entry.1);
+    }
+    options.insert("allow_origins".into(), json!(origins));
+    Ok(Value::Object(options))
+}
+
+/// Runs a proxy until a signal ends the process.
+fn proxy(options: &Value) -> Result<()> {
+    let proxy = Proxy::start(ProxyConfig::from_json(options)?, proxy::log_to_stderr())?;
+    write(&format!("listening at {}\n", proxy.address()))?;
+    loop {
+        std::thread::park();
+    }
+}
+
 fn serve(worker: Vec<String>, options: Value) -> Result<()> {
     let config = ServerConfig::from_json(worker, &options)?;
     server::run_until_signal(config, |server| {
@@ -99,7 +146,7 @@ fn write(text: &str) -> Result<()> {
 }
 
 /// Options that may be given more than once.
-const REPEATED: &[&str] = &["allow", "device", "import", "limit", "load", "worker", "writable"];
+const REPEATED: &[&str] = &["allow", "allow-origin", "device", "import", "limit", "load", "worker", "writable"];
 
 /// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, and the options
 /// of the server.
@@ -109,7 +156,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     options.insert("log".into(), json!("-"));
     let (mut allowed, mut devices) = (Vec::new(), Vec::new());
     let (mut program, mut libraries, mut imports) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut runner, mut writable) = (Vec::new(), Vec::new());
+    let (mut runner, mut writable, mut origins) = (Vec::new(), Vec::new(), Vec::new());
     let mut given = HashSet::new();
     while let Some(arg) = args.next()? {
         let name = match arg {
@@ -120,6 +167,8 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
         match name.as_str() {
             "upload" => drop(grant.insert("upload".into(), json!(true))),
             "exclusive" => drop(options.insert("sessions".into(), json!(1))),
+            "allow-origin" => origins.push(value()?),
+            "proxy" => drop(options.insert("proxy".into(), json!(value()?))),
             "show-output" => drop(options.insert("show_output".into(), json!(true))),
             "host" => drop(options.insert("host".into(), json!(value()?))),
             "port" => drop(options.insert("port".into(), json!(number(&name, &value()?, u16::MAX.into())?))),
@@ -168,6 +217,9 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     }
     if !devices.is_empty() {
         grant.insert("devices".into(), json!(devices));
+    }
+    if !origins.is_empty() {
+        options.insert("allow_origins".into(), json!(origins));
     }
     if !writable.is_empty() {
         options.insert("writable".into(), json!(writable));

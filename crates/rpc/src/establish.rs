@@ -66,8 +66,19 @@ pub(crate) fn connect(
     wait: Duration,
     child: Option<Arc<ChildProcess>>,
 ) -> Result<Connection> {
-    let deadline = Instant::now() + wait;
     let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{peer}: {error}"))?;
+    connect_over(socket, key, peer, wait, child)
+}
+
+/// Does what [`connect`] does over a socket that has been configured.
+pub(crate) fn connect_over(
+    socket: Socket,
+    key: Option<Key>,
+    peer: &str,
+    wait: Duration,
+    child: Option<Arc<ChildProcess>>,
+) -> Result<Connection> {
+    let deadline = Instant::now() + wait;
     let limits = Policy::of_client().session_limits();
     let mut opening = ClientOpening::new(peer, key, system_random, limits);
     let mut bytes = [0; 4096];
@@ -77,6 +88,15 @@ pub(crate) fn connect(
         let count = match read(&socket, peer, deadline, &mut bytes) {
             Ok(count) => count,
             Err(error) if child.is_some() => return Err(explained(error, child.as_deref())),
+            Err(error)
+                if error.kind() == "ConnectionError"
+                    && let Some(reason) = socket.reason() =>
+            {
+                let told = error!("ConnectionError", "{peer}: {reason}");
+                let meant = opening.disconnected(&told);
+                // A server that closes the connection without a reason may have refused the key.
+                return Err(if meant.kind() == "PermissionError" { meant } else { told });
+            }
             Err(error) => return Err(unanswered(error, &opening, peer, wait)),
         };
         if let Some(opened) = opening.receive(&bytes[..count])? {

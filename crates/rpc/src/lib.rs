@@ -3,7 +3,7 @@
 //! Both ends of a session are peers: each may call the functions that the other has passed to it. `anyfn_protocol` contains the
 //! protocol; this crate drives it over sockets, with threads that block. The modules in reading order: `connection` (the driver),
 //! `child` (the process of a spawned session), `establish` (the beginning of a session), `service` (operations that a session
-//! offers), `session` (the client's interface), `server` (one process for each client). `docs/rpc.md` specifies the protocol.
+//! offers), `session` (the client's interface), `server` (one process for each client), `websocket` (sessions of web pages). `docs/rpc.md` specifies the protocol.
 
 // A build without the server does not use everything that sessions share with it.
 #![cfg_attr(not(feature = "server"), allow(dead_code))]
@@ -29,6 +29,8 @@ mod session;
 mod signals;
 mod socket;
 mod store;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 
 pub use anyfn_protocol::Refused;
 pub use anyfn_protocol::{CALLS_MAX, RemoteObject, RemoteTensor, is_cancelled};

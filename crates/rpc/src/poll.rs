@@ -17,6 +17,15 @@ impl Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 })
     }
 
+    /// Creates an entry that waits until the descriptor is readable, or writable, or either. If neither is asked for, the entry
+    /// is ignored.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn ready(fd: BorrowedFd<'_>, read: bool, write: bool) -> Polled {
+        let events =
+            if read { libc::POLLIN | libc::POLLRDHUP } else { 0 } | if write { libc::POLLOUT } else { 0 };
+        Polled(libc::pollfd { fd: if events == 0 { -1 } else { fd.as_raw_fd() }, events, revents: 0 })
+    }
+
     /// Creates an entry that waits until the peer has closed its end.
     pub(crate) fn closed(fd: BorrowedFd<'_>) -> Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 })

@@ -309,6 +309,29 @@ fn connect(
     }
 }
 
+/// Connects to a server over WebSocket, directly or through a proxy. `url` is `ws://HOST:PORT` for a server (`anyfn rpc server`), and
+/// `ws://HOST:PORT/NAME` for the server that waits at a proxy (`anyfn rpc proxy`) under a name. The other parameters are those of
+/// `rpc.connect`.
+#[cfg(feature = "websocket")]
+#[register("rpc.connect_url", blocking)]
+fn connect_url(
+    url: &str,
+    #[default(None)] key: Option<&str>,
+    #[default(None)] timeout: Option<f64>,
+    #[default(None)] key_file: Option<&str>,
+) -> Result<Ref<Session>> {
+    let wait = seconds("timeout", timeout.unwrap_or(CONNECT))?;
+    let key = key_of_client(key, key_file)?;
+    let deadline = Instant::now() + wait;
+    let (bridge, fd) = crate::websocket::connect(url, wait)?;
+    let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{url}: {error}"))?;
+    let socket = socket.with_reason(bridge.reason().clone());
+    bridge.detach();
+    let left = deadline.saturating_duration_since(Instant::now());
+    let connection = establish::connect_over(socket, key, url, left, None)?;
+    Ok(Ref::new(Session { peer: url.into(), connection, child: None }))
+}
+
 /// Creates a session of this process with itself. Objects, values and errors behave as in a session with another machine.
 #[register("rpc.local", blocking)]
 fn local() -> Result<Ref<Session>> {

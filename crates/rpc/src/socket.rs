@@ -2,14 +2,20 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::polling::{POLL_TIME, Polling};
+
+/// Place of the reason for which a transport behind a socket has ended; see [`Socket::with_reason`].
+pub(crate) type Reason = Arc<Mutex<Option<String>>>;
 
 /// Connected stream socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
+    /// Reason for which the transport behind this socket has ended, if it has one and knows it.
+    reason: Option<Reason>,
     /// Number of successful reads, and number of attempts to write.
     #[cfg(test)]
     pub(crate) calls: [std::sync::atomic::AtomicU64; 2],
@@ -82,6 +88,7 @@ impl Socket {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
         let socket = Socket {
             fd,
+            reason: None,
             #[cfg(test)]
             calls: Default::default(),
         };
@@ -100,6 +107,19 @@ impl Socket {
             let _ = socket.option(level, name, &value);
         }
         Ok(socket)
+    }
+
+    /// Sets the place of the reason for which the transport behind this socket ends. It is set before this socket is closed.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn with_reason(mut self, reason: Reason) -> Socket {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// Returns the reason for which the transport behind this socket has ended, if it is known.
+    pub(crate) fn reason(&self) -> Option<String> {
+        let reason = self.reason.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.clone().filter(|reason| !reason.is_empty())
     }
 
     /// Creates a pair of connected sockets.

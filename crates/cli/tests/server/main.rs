@@ -16,8 +16,10 @@ mod hand;
 mod hostile;
 mod limits;
 mod many;
+mod proxy;
 mod queue;
 #[path = "../../../rpc/tests/hand/random.rs"]
 mod random;
 mod rig;
 mod sessions;
+mod websocket;

@@ -304,8 +304,13 @@ impl Line {
     #[cold]
     fn failed(&self, endpoint: &Endpoint, error: &io::Error) -> Error {
         let is_of_server = self.child.is_none() && !endpoint.is_server() && is_closed(error);
-        let hint = if is_of_server { "; the log of the server states the reason" } else { "" };
-        let error = error!("ConnectionError", "{}: {}{hint}", endpoint.peer(), text_of(error));
+        let error = match self.socket.reason() {
+            Some(reason) => error!("ConnectionError", "{}: {reason}", endpoint.peer()),
+            None => {
+                let hint = if is_of_server { "; the log of the server states the reason" } else { "" };
+                error!("ConnectionError", "{}: {}{hint}", endpoint.peer(), text_of(error))
+            }
+        };
         let Some(child) = &self.child else { return error };
         // Another thread may already have ended the session, with such a description.
         endpoint.ended().unwrap_or_else(|| child.explain(&error))

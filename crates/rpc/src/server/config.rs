@@ -23,6 +23,14 @@ pub struct ServerConfig {
     pub worker: Vec<String>,
     /// Environment variables of session processes, in addition to those that they inherit, such as `PATH`.
     pub environment: Vec<(String, String)>,
+    /// Web pages that may open a session over WebSocket. By default, no page of any origin may; programs other than browsers are not
+    /// restricted.
+    #[cfg(feature = "websocket")]
+    pub origins: crate::websocket::Origins,
+    /// URL of a proxy (`anyfn rpc proxy`) and the name under which this server waits there, such as `ws://host:9191/board`. The server
+    /// also listens at its address.
+    #[cfg(feature = "websocket")]
+    pub proxy: Option<String>,
     /// True if session processes write to the standard error of the server. Otherwise their output
     /// is captured until they begin to serve their clients, and then discarded.
     pub show_output: bool,
@@ -66,6 +74,10 @@ impl ServerConfig {
             access: Access::Open(Policy::closed(), Limits::DEFAULT),
             worker,
             environment: Vec::new(),
+            #[cfg(feature = "websocket")]
+            origins: crate::websocket::Origins::default(),
+            #[cfg(feature = "websocket")]
+            proxy: None,
             show_output: false,
             sessions: 64,
             queue: 64,
@@ -78,5 +90,13 @@ impl ServerConfig {
             protected: Vec::new(),
             writable: Vec::new(),
         }
+    }
+    /// Returns the environment variables that session processes get in addition to those that they inherit.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        #[allow(unused_mut, reason = "only WebSocket needs one")]
+        let mut all = self.environment.clone();
+        #[cfg(feature = "websocket")]
+        all.push((super::spawn::ORIGINS.into(), self.origins.to_text()));
+        all
     }
 }

@@ -127,7 +127,7 @@ impl Listener {
         alone: bool,
     ) -> Result<Listener> {
         let keyring = Keyring::new(&config.access)?;
-        let program = Program::new(&config.worker, &config.environment, config.show_output)
+        let program = Program::new(&config.worker, &config.variables(), config.show_output)
             .map_err(|why| error!("ValueError", "cannot start session processes: {why}"))?;
         let mut audit =
             Audit::open(&config.log).map_err(|why| error!("OSError", "cannot write the log: {why}"))?;

@@ -54,6 +54,9 @@ pub struct Server {
     /// Process that has started the server. Processes that are forked from it do not have the
     /// server's thread.
     owner: Owner,
+    /// Connections to a proxy.
+    #[cfg(feature = "websocket")]
+    tunnel: Mutex<Option<crate::websocket::Tunnel>>,
 }
 
 impl Server {
@@ -83,11 +86,27 @@ impl Server {
         listener.set_nonblocking(true).map_err(os)?;
         let stop = Arc::new(sys::event().map_err(os)?);
         let sessions = Arc::new(Mutex::new(Vec::new()));
+        #[cfg(feature = "websocket")]
+        let (proxy, most) = (config.proxy.clone(), config.sessions.saturating_add(config.queue));
         let mut listener = listener::Listener::new(listener, config, stop.clone(), sessions.clone(), alone)?;
         listener.try_worker()?;
         let thread =
             std::thread::Builder::new().name("anyfn-rpc-listen".into()).spawn(|| listener.run()).map_err(os)?;
-        Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)), owner: Owner::this_process() })
+        let server = Server {
+            address,
+            stop,
+            sessions,
+            thread: Mutex::new(Some(thread)),
+            owner: Owner::this_process(),
+            #[cfg(feature = "websocket")]
+            tunnel: Mutex::new(None),
+        };
+        #[cfg(feature = "websocket")]
+        if let Some(url) = proxy {
+            *server.tunnel.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(crate::websocket::Tunnel::start(&url, address, most)?);
+        }
+        Ok(server)
     }
 
     /// Returns the address on which the server listens.
@@ -112,6 +131,8 @@ impl Server {
         if !self.owner.is_here() {
             return;
         }
+        #[cfg(feature = "websocket")]
+        drop(self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take());
         sys::signal_event(self.stop.as_fd());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();

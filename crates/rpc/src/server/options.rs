@@ -26,6 +26,8 @@ impl ServerConfig {
     /// | `sessions`, `queue` | maximum number of sessions served at one time, and of sessions that wait |
     /// | `handshake_seconds`, `half_open`, `hung_seconds` | limits on clients without a proved key, and on hung processes |
     /// | `environment` | additional environment variables of session processes |
+    /// | `allow_origins` | list of origins whose web pages may connect over WebSocket, such as `https://example.org`; none by default |
+    /// | `proxy` | URL of a proxy and a name, by which clients reach this server, too |
     /// | `show_output` | true if the error output of session processes is shown |
     /// | `folder` | folder in which the folders of sessions are created |
     /// | `isolation` | `auto`: the kernel isolates session processes if it can; `required`, `off` |
@@ -81,6 +83,16 @@ impl ServerConfig {
                     Value::Bool(show) => config.show_output = *show,
                     other => bail!("ValueError", "option `show_output`: expected true or false, got `{other}`"),
                 },
+                #[cfg(feature = "websocket")]
+                "proxy" => config.proxy = Some(filled(name, value)?.into()),
+                #[cfg(feature = "websocket")]
+                "allow_origins" => {
+                    let Some(all) = value.as_array() else {
+                        bail!("ValueError", "option `{name}`: expected a list of origins, got `{value}`");
+                    };
+                    let all = all.iter().map(|origin| text(name, origin).map(String::from));
+                    config.origins = crate::websocket::Origins::new(all.collect::<Result<_>>()?)?;
+                }
                 "isolation" => {
                     config.isolation = match text(name, value)? {
                         "auto" => Isolation::Auto,

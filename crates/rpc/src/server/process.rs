@@ -1,6 +1,7 @@
 //! Main function of a session process.
 
 use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub fn session_main() -> Result<()> {
         return Ok(());
     }
     spawn::forget_output();
+    let (client, transport) = transport(client, &control)?;
     let arrival = Arrival::new(client, HANDSHAKE)?;
     let name = arrival.key_name().map(String::from);
     let (policy, secret) = match control.hello(name.as_deref())? {
@@ -64,8 +66,49 @@ pub fn session_main() -> Result<()> {
     let served = connection.clone();
     control.tick(move || served.is_over())?;
     let why = connection.serve();
-    control.audit("over", about(why.message()));
+    control.audit("over", about(reason(&transport).as_deref().unwrap_or(why.message())));
     Ok(())
+}
+
+/// Transport of the session, which is dropped after the session.
+#[cfg(feature = "websocket")]
+type Transport = Option<crate::websocket::Bridge>;
+#[cfg(not(feature = "websocket"))]
+type Transport = ();
+
+/// Returns the socket from which the bytes of the session come: the client's, or the end of a bridge if it has opened a WebSocket.
+#[cfg(feature = "websocket")]
+fn transport(client: OwnedFd, control: &Control) -> Result<(OwnedFd, Transport)> {
+    use crate::websocket::{Accepted, Origins, accept};
+    let origins = Origins::parse(&std::env::var(spawn::ORIGINS).unwrap_or_default());
+    match accept(client, &origins, HANDSHAKE) {
+        Ok(Accepted::Plain(client)) => Ok((client, None)),
+        Ok(Accepted::Web(bridge, session)) => {
+            control.audit("websocket", Map::new());
+            Ok((session, Some(bridge)))
+        }
+        Err(error) => {
+            control.audit("denied", about(error.message()));
+            Err(error)
+        }
+    }
+}
+
+/// Returns the reason for which the transport of a session has ended, if it knows one.
+#[cfg(feature = "websocket")]
+fn reason(transport: &Transport) -> Option<String> {
+    let reason = transport.as_ref()?.reason().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    reason.clone().filter(|reason| !reason.is_empty())
+}
+
+#[cfg(not(feature = "websocket"))]
+fn reason(_transport: &Transport) -> Option<String> {
+    None
+}
+
+#[cfg(not(feature = "websocket"))]
+fn transport(client: OwnedFd, _control: &Control) -> Result<(OwnedFd, Transport)> {
+    Ok((client, ()))
 }
 
 /// Maximum length of a string from a client in the audit log, in bytes.

@@ -33,6 +33,10 @@ pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 /// the process begins to serve its client.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
+/// Environment variable that lists the origins whose pages may open a WebSocket.
+#[cfg(feature = "websocket")]
+pub(crate) const ORIGINS: &str = "ANYFN_RPC_ORIGINS";
+
 /// Exit status of a session process if its program cannot be executed.
 pub(crate) const CANNOT_START: c_int = 126;
 
