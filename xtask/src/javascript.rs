@@ -96,11 +96,26 @@ pub(crate) fn wasm_conformance(run: &Run) -> Result<()> {
     run.cmd(node().words("--expose-gc --test").args(files).env("ANYFN_JS_WASM", &module))
 }
 
-/// Runs the conformance corpus and the examples in a page.
+/// Runs the conformance corpus, the examples and the tests of sessions in a page.
 pub(crate) fn page_conformance(run: &Run) -> Result<()> {
     let module = targets::web_module(targets::WEB_CORPUS);
     let files = ["page.test.js", "webgpu.test.js"].map(|name| paths::root().join(TESTS).join("web").join(name));
-    run.cmd(node().words("--test").args(files).env("ANYFN_TESTING_WASM", module))
+    run.cmd(node().words("--test").args(files).env("ANYFN_TESTING_WASM", module))?;
+    let file = paths::root().join(TESTS).join("web/session.test.js");
+    run.cmd(
+        node()
+            .words(websocket_option())
+            .words("--test")
+            .arg(file)
+            .env("ANYFN_COMMAND", paths::build_dir().join("anyfn"))
+            .env("ANYFN_TESTING_LIB", paths::build_dir().join("libanyfn_testing.so")),
+    )
+}
+
+/// Returns the option with which Node.js has WebSockets, which it has without an option since version 22.
+fn websocket_option() -> &'static str {
+    let version = Cmd::new("node").arg("--version").output().unwrap_or_default();
+    if version.starts_with("v20.") || version.starts_with("v21.") { "--experimental-websocket" } else { "" }
 }
 
 /// Copies the libraries of the test build into the package.

@@ -3,6 +3,13 @@
 
 const { createPackage } = require('../lib/package.js');
 const { createNative } = require('./native.js');
+const { createSessions } = require('./session.js');
+
+/** Makes the package over the functions of an instance. */
+function packageOf(native) {
+  const anyfn = createPackage(native);
+  return Object.assign(anyfn, createSessions(native, anyfn));
+}
 
 /** Compiles a WebAssembly module: a URL, a `Response` or the promise of one, the bytes, or a compiled module. */
 async function compile(given) {
@@ -24,14 +31,14 @@ async function compile(given) {
 async function instantiate(source, { imports = {} } = {}) {
   const native = createNative();
   const instance = await WebAssembly.instantiate(await compile(source), { ...imports, ...native.imports });
-  return createPackage(native.start(instance));
+  return packageOf(native.start(instance));
 }
 
 /** Loads the runtime of bytes or of a compiled module, and returns the package. Not for large modules on the main thread of a page. */
 function instantiateSync(source, { imports = {} } = {}) {
   const native = createNative();
   const module = source instanceof WebAssembly.Module ? source : new WebAssembly.Module(source);
-  return createPackage(native.start(new WebAssembly.Instance(module, { ...imports, ...native.imports })));
+  return packageOf(native.start(new WebAssembly.Instance(module, { ...imports, ...native.imports })));
 }
 
 module.exports = { instantiate, instantiateSync };

@@ -90,6 +90,19 @@ function createNative() {
         values[id] = undefined;
         freeValues.push(id);
       },
+      host_random: (address, size) => {
+        try {
+          const random = new Uint8Array(size >>> 0);
+          // The host gives at most 65,536 bytes at a time.
+          for (let at = 0; at < random.length; at += 65536) globalThis.crypto.getRandomValues(random.subarray(at, at + 65536));
+          memory.check();
+          memory.u8.set(random, address >>> 0);
+          return 0;
+        } catch {
+          return -1;
+        }
+      },
+      host_now: () => performance.now() / 1000,
       host_is_lent: (tensor) => (lent.at(tensor >>> 0) ? 1 : 0),
     },
   };
@@ -891,6 +904,10 @@ function createNative() {
       webgpu.attach(code, made);
       return made;
     },
+    /** Calls a function of the module (`anyfn.web.*`). */
+    ask,
+    /** Returns the JavaScript function with a number. */
+    javascript: (id) => values[id],
     parseDType: (text) => ask('parse_dtype', String(text)),
     dtypeText: (dtype) => ask('dtype_text', dtype),
   };

@@ -14,4 +14,12 @@ unsafe extern "C" {
 
     /// Returns 1 if a call in progress has lent a typed array as this tensor, else 0.
     pub(crate) safe fn host_is_lent(tensor: *const DLTensor) -> c_int;
+
+    /// Fills memory with random bytes that are fit for cryptography. Returns 0, or -1 if the host has none.
+    #[cfg(feature = "session")]
+    pub(crate) safe fn host_random(memory: *mut u8, size: usize) -> c_int;
+
+    /// Returns the seconds since a fixed time, which never decrease.
+    #[cfg(feature = "session")]
+    pub(crate) safe fn host_now() -> f64;
 }

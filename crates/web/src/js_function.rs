@@ -43,7 +43,7 @@ extern "C" fn anyfn_web_function(id: u32) -> *mut TVMFFIObject {
 /// # Safety
 /// `handle` must be a live object.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn anyfn_web_id(handle: *const TVMFFIObject) -> i32 {
+pub(crate) unsafe extern "C" fn anyfn_web_id(handle: *const TVMFFIObject) -> i32 {
     // SAFETY: guaranteed by the caller.
     let header = unsafe { &*handle };
     let is_ours = header

@@ -3,7 +3,8 @@
 //! The package is a client of the exports of this module: memory and calls (`calls`), values (`values`) and the registered functions
 //! named `anyfn.web.*` (`globals`), which the addon for Node.js implements by Node-API. JavaScript functions are objects that
 //! refer to a number of the host's table (`js_function`); calling them calls an import (`host`). `module` contains modules whose code
-//! is a second WebAssembly module, and modules of kernels; `webgpu` is the driver of the devices on which these run.
+//! is a second WebAssembly module, and modules of kernels; `webgpu` is the driver of the devices on which these run. `session` connects
+//! the page with other processes.
 //!
 //! Protocol of exports that can fail: they return 0 and store an owned value, or return -1 and store an error object.
 //!
@@ -19,6 +20,8 @@ mod globals;
 mod host;
 mod js_function;
 mod module;
+#[cfg(feature = "session")]
+mod session;
 mod values;
 mod webgpu;
 
@@ -33,6 +36,8 @@ const VERSION: u32 = 1;
 #[unsafe(no_mangle)]
 extern "C" fn anyfn_web_init() -> u32 {
     values::register_tensor_owner();
+    #[cfg(feature = "session")]
+    session::set_clock();
     VERSION
 }
 

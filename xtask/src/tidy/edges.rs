@@ -133,7 +133,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-hosts", &PROGRAM),
     ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
-    ("anyfn-web", &PROGRAM),
+    ("anyfn-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-protocol"]),
     (
         "anyfn-conformance-web",
         &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance", "anyfn-web"],

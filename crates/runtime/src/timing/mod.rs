@@ -4,18 +4,23 @@
 //! overhead of a frontend. The time is that of a clock for the device: see [`Timer`].
 
 mod cache;
+mod clock;
 mod globals;
 mod timer;
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIObjectRValueRef};
 use anyfn::{Any, AnyView, Array, Device, Object, PackedFunc, Result, bail, check_signals};
 
 pub use cache::{cache_bytes, flush_cache};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub use clock::set_clock;
 pub use timer::{Timer, register_timer, timer};
+
+use clock::Instant;
 
 /// Evaluator that measures the time of calls to a function. Its fields are the options.
 ///
@@ -293,7 +298,7 @@ fn rest(time: Duration) -> Result<()> {
         if left.is_zero() {
             return Ok(());
         }
-        std::thread::sleep(left.min(Duration::from_secs_f64(CHECK_INTERVAL)));
+        clock::sleep(left.min(Duration::from_secs_f64(CHECK_INTERVAL)));
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use anyfn::abi::{TVMFFIEnvGetStream, kDLCPU};
 use anyfn::{Device, Result};
 
+use super::clock::Instant;
 use crate::device::{Event, driver_of, synchronize};
 
 /// Clock that measures the time of work on a device.
