@@ -493,7 +493,8 @@ class Target(Object):
     ``aarch64-linux-gnu-gcc``, and ``options`` are further arguments of it. The features of the processor are detected.
 
     ``Target("opencl")`` is an OpenCL device, whose kernels host code for the processor launches. ``max_threads`` is the largest
-    number of threads of a block, and ``local_memory`` the bytes of memory that they share.
+    number of threads of a block, and ``local_memory`` the bytes of memory that they share. ``Target("cuda", device_arch="sm_90")``,
+    or ``Target("cuda -arch=sm_90")``, is a CUDA device, for whose architecture the kernels are also compiled to machine code.
 
     The options may follow the kind in one string: ``Target("c -mcpu=x86-64-v3 -O2")`` is the same as
     ``Target("c", mcpu="x86-64-v3", options=["-O2"])``.

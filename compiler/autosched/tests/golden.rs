@@ -29,6 +29,7 @@ fn target(num_cores: i64) -> Target {
         options: Array::new(),
         max_threads: 0,
         local_memory: 0,
+        device_arch: "".into(),
     }
 }
 

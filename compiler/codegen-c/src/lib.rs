@@ -9,7 +9,7 @@
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
 //! functions of the runtime through pointers that the loader sets. For WebAssembly it uses no C library. The dialect
-//! `opencl` is OpenCL C, and `wgsl` is the language of WebGPU and Vulkan devices. The source of a module for such a device is host code
+//! `opencl` is OpenCL C, `cuda` is CUDA C, and `wgsl` is the language of WebGPU and Vulkan devices. The source of a module for such a device is host code
 //! and kernels, which [`parts`] separates. The dialect `null` is the language of an imaginary device, and the template for
 //! the dialects of devices.
 
@@ -18,6 +18,7 @@
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+mod cuda;
 mod family;
 mod host;
 mod null;
@@ -36,6 +37,7 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 /// Kinds of targets, each with the name of its dialect and its code generator.
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
+    ("cuda", cuda::Cuda::NAME, family::device_module::<host::Host, cuda::Cuda>),
     ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
     ("vulkan", wgsl::NAME, family::device_module::<host::Host, wgsl::Wgsl<{ wgsl::VULKAN }>>),
     ("webgpu", wgsl::NAME, wgsl::web_module),

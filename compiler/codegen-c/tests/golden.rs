@@ -131,6 +131,7 @@ fn target(kind: &str, vector_bytes: i64) -> Target {
         options: Array::new(),
         max_threads: device.map_or(0, |device| device.max_threads),
         local_memory: device.map_or(0, |device| device.local_memory),
+        device_arch: "".into(),
     }
 }
 
@@ -175,6 +176,9 @@ fn functions_in_each_dialect() -> Result<()> {
     }
     for (name, text) in ON_DEVICES.iter().chain(KERNELS) {
         check(&format!("{name}.opencl"), &kernels(text, "opencl")?);
+        let source = kernels(text, "cuda")?;
+        let (_, device) = anyfn_codegen_c::parts(&source);
+        check(&format!("{name}.cuda"), device.expect("kernels").source);
         // WGSL has numbers of 32 bits only.
         let small = text.replace("float64", "float32").replace("int64", "int32");
         let source = kernels(&small, "vulkan")?;
@@ -429,10 +433,10 @@ fn a_plain_function_is_exported_under_its_name() -> Result<()> {
 
 #[test]
 fn a_target_of_another_kind_has_no_code() -> Result<()> {
-    let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
+    let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("metal", 0)).expect_err("no such dialect");
     assert_eq!(
         error.message(),
-        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `opencl`, `vulkan`, `webgpu`, `wasm`, `null`"
+        "cannot generate code for a target of kind `metal`; known kinds are `c`, `cuda`, `opencl`, `vulkan`, `webgpu`, `wasm`, `null`"
     );
     Ok(())
 }

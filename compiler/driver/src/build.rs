@@ -210,13 +210,13 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     };
     BUILT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(library, compiler);
     if let Some(device) = device {
-        module.import_module(&kernels(&device)?)?;
+        module.import_module(&kernels(&device, &target)?)?;
     }
     Ok(module)
 }
 
 /// Creates the module that contains the kernels of a device. The host code finds them among its imports.
-fn kernels(device: &DeviceCode<'_>) -> Result<Module> {
+fn kernels(device: &DeviceCode<'_>, target: &Target) -> Result<Module> {
     let name = format!("anyfn.{}_module", device.kind);
     let Ok(create) = registry::get(&name) else {
         bail!("RuntimeError", "this runtime has no modules of kind `{}`", device.kind)
@@ -229,7 +229,11 @@ fn kernels(device: &DeviceCode<'_>) -> Result<Module> {
         ));
     }
     let kernels = Map::<anyfn::String, Array<anyfn::String>>::try_from_iter(kernels)?;
-    create.call((device.source, kernels, anyfn::Any::NONE))?.get::<Module>()
+    let has_architectures = target.device_kind().is_some_and(|kind| !kind.architectures.is_empty());
+    match has_architectures {
+        true => create.call((device.source, kernels, anyfn::Any::NONE, &*target.device_arch))?.get::<Module>(),
+        false => create.call((device.source, kernels, anyfn::Any::NONE))?.get::<Module>(),
+    }
 }
 
 /// Name that occurs in the generated source of every library that looks up packed functions.

@@ -3,7 +3,7 @@
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
 
-use anyfn::abi::{kDLOpenCL, kDLVulkan, kDLWebGPU};
+use anyfn::abi::{kDLCUDA, kDLOpenCL, kDLVulkan, kDLWebGPU};
 use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
@@ -16,7 +16,7 @@ use crate::func::IRModule;
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, `opencl`, `vulkan`, `wasm` (WebAssembly), `webgpu` (WebAssembly that launches kernels on GPUs), or, in
+    /// Target kind: `c`, `cuda`, `opencl`, `vulkan`, `wasm` (WebAssembly), `webgpu` (WebAssembly that launches kernels on GPUs), or, in
     /// tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
@@ -45,6 +45,10 @@ pub struct Target {
     /// is not a device.
     #[field(default)]
     pub local_memory: i64,
+    /// Architecture of the device, such as `sm_80`, for which the kernels are also compiled to machine code. If it is empty, the
+    /// driver of the device compiles the kernels.
+    #[field(default)]
+    pub device_arch: String,
 }
 
 /// Limits of a kind of device that a target has unless others are given. Every device of that kind should meet them.
@@ -57,20 +61,66 @@ pub struct DeviceKind {
     pub max_threads: i64,
     /// Default of [`Target::local_memory`].
     pub local_memory: i64,
+    /// Largest possible value of [`Target::max_threads`].
+    pub most_threads: i64,
+    /// Largest possible value of [`Target::local_memory`].
+    pub most_memory: i64,
+    /// Possible values of [`Target::device_arch`], besides the empty one.
+    pub architectures: &'static [&'static str],
 }
+
+/// Architectures of NVIDIA GPUs for which kernels can be compiled. The compiler of CUDA 13 knows no older ones.
+const CUDA_ARCHITECTURES: &[&str] = &[
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103",
+    "sm_103a", "sm_110", "sm_110a", "sm_120", "sm_120a", "sm_121", "sm_121a",
+];
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c", "opencl", "vulkan", "wasm", "webgpu"];
+    pub const KINDS: &[&str] = &["c", "cuda", "opencl", "vulkan", "wasm", "webgpu"];
 
     /// Feature of WebGPU devices that have the type `float16`.
     pub const SHADER_F16: &str = "shader-f16";
 
     /// Target kinds that are devices. A module for a device consists of host code and kernels.
     pub const DEVICES: &[DeviceKind] = &[
-        DeviceKind { kind: "opencl", device_type: kDLOpenCL, max_threads: 256, local_memory: 16384 },
-        DeviceKind { kind: "vulkan", device_type: kDLVulkan, max_threads: 256, local_memory: 16384 },
-        DeviceKind { kind: "webgpu", device_type: kDLWebGPU, max_threads: 256, local_memory: 16384 },
+        DeviceKind {
+            kind: "cuda",
+            device_type: kDLCUDA,
+            max_threads: 1024,
+            local_memory: 49152,
+            most_threads: 1024,
+            // CUDA C declares at most 48 KiB of shared memory; more would have to be a parameter of the launch.
+            most_memory: 49152,
+            architectures: CUDA_ARCHITECTURES,
+        },
+        DeviceKind {
+            kind: "opencl",
+            device_type: kDLOpenCL,
+            max_threads: 256,
+            local_memory: 16384,
+            most_threads: Target::MOST_OF_DEVICE,
+            most_memory: Target::MOST_OF_DEVICE,
+            architectures: &[],
+        },
+        DeviceKind {
+            kind: "vulkan",
+            device_type: kDLVulkan,
+            max_threads: 256,
+            local_memory: 16384,
+            most_threads: Target::MOST_OF_DEVICE,
+            most_memory: Target::MOST_OF_DEVICE,
+            architectures: &[],
+        },
+        DeviceKind {
+            kind: "webgpu",
+            device_type: kDLWebGPU,
+            max_threads: 256,
+            local_memory: 16384,
+            most_threads: Target::MOST_OF_DEVICE,
+            most_memory: Target::MOST_OF_DEVICE,
+            architectures: &[],
+        },
     ];
 
     /// Target kinds for tests of the compiler. `null` is an imaginary device, for which source is generated, but no compiler
@@ -111,9 +161,15 @@ impl Target {
     pub fn check(&self) -> Result<()> {
         Target::check_kind(&self.kind)?;
         Target::check_cores(self.num_cores)?;
-        if self.device_kind().is_some() {
-            Target::check_limit("max_threads", self.max_threads)?;
-            Target::check_limit("local_memory", self.local_memory)?;
+        match self.device_kind() {
+            Some(device) => device.check(self.max_threads, self.local_memory, &self.device_arch)?,
+            None if !self.device_arch.is_empty() => bail!(
+                "ValueError",
+                "a target of kind `{}` has no device architecture, but `device_arch` is `{}`",
+                self.kind,
+                self.device_arch.escape_debug()
+            ),
+            None => {}
         }
         // SVE vectors may have any multiple of 16 bytes up to 256.
         if !(0..=256).contains(&self.vector_bytes) || self.vector_bytes % 16 != 0 {
@@ -152,22 +208,8 @@ impl Target {
             options: self.options.clone(),
             max_threads: 0,
             local_memory: 0,
+            device_arch: "".into(),
         }
-    }
-
-    /// Checks that a limit of a device is in range. `name` is the name of its field.
-    ///
-    /// # Errors
-    /// Returns `ValueError` unless the limit is from 1 to 2^30.
-    pub fn check_limit(name: &str, limit: i64) -> Result<()> {
-        if !(1..=Target::MOST_OF_DEVICE).contains(&limit) {
-            bail!(
-                "ValueError",
-                "`{name}` of a device must be from 1 to {}, not {limit}",
-                Target::MOST_OF_DEVICE
-            );
-        }
-        Ok(())
     }
 
     /// Checks that a target kind is known.
@@ -209,6 +251,39 @@ impl Target {
     }
 }
 
+impl DeviceKind {
+    /// Checks the limits and the architecture of a device.
+    ///
+    /// # Errors
+    /// Returns `ValueError` for a limit out of range, and for an unknown architecture.
+    pub fn check(&self, max_threads: i64, local_memory: i64, arch: &str) -> Result<()> {
+        let of = match self.most_threads {
+            Target::MOST_OF_DEVICE => "a device".to_owned(),
+            _ => format!("a target of kind `{}`", self.kind),
+        };
+        for (name, limit, most) in
+            [("max_threads", max_threads, self.most_threads), ("local_memory", local_memory, self.most_memory)]
+        {
+            if !(1..=most).contains(&limit) {
+                bail!("ValueError", "`{name}` of {of} must be from 1 to {most}, not {limit}");
+            }
+        }
+        if arch.is_empty() || self.architectures.contains(&arch) {
+            return Ok(());
+        }
+        if self.architectures.is_empty() {
+            bail!("ValueError", "a target of kind `{}` has no option `device_arch`", self.kind);
+        }
+        bail!(
+            "ValueError",
+            "unknown device architecture `{}` of a target of kind `{}`; known architectures: `{}`",
+            arch.escape_debug(),
+            self.kind,
+            self.architectures.join("`, `")
+        )
+    }
+}
+
 #[methods]
 impl Target {
     /// Returns true if the processor has a feature, such as `avx2`.
@@ -235,6 +310,34 @@ mod tests {
             options: Array::new(),
             max_threads: 0,
             local_memory: 0,
+            device_arch: "".into(),
+        }
+    }
+
+    #[test]
+    fn devices_have_limits_and_architectures() {
+        let cuda = |max_threads, local_memory, arch: &str| Target {
+            max_threads,
+            local_memory,
+            device_arch: arch.into(),
+            ..target("cuda", 16, 1)
+        };
+        assert!(cuda(1024, 49152, "").check().is_ok() && cuda(1, 1, "sm_90a").check().is_ok());
+        for (bad, text) in [
+            (cuda(1025, 1, ""), "`max_threads` of a target of kind `cuda` must be from 1 to 1024, not 1025"),
+            (
+                cuda(1, 49153, ""),
+                "`local_memory` of a target of kind `cuda` must be from 1 to 49152, not 49153",
+            ),
+            (cuda(1, 1, "sm_70"), "unknown device architecture `sm_70` of a target of kind `cuda`; known"),
+            (
+                Target { kind: "opencl".into(), ..cuda(1, 1, "sm_80") },
+                "of kind `opencl` has no option `device_arch`",
+            ),
+            (Target { kind: "c".into(), ..cuda(1, 1, "sm_80") }, "of kind `c` has no device architecture"),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert!(error.kind() == "ValueError" && error.message().contains(text), "{}", error.message());
         }
     }
 
@@ -244,7 +347,7 @@ mod tests {
         assert!(good.check().is_ok() && good.has("sve") && !good.has("avx"));
         assert!(target("null", 0, 1).check().is_ok());
         for (bad, text) in [
-            (target("cuda", 16, 1), "unknown target kind `cuda`"),
+            (target("metal", 16, 1), "unknown target kind `metal`"),
             (target("c", 24, 1), "must be a multiple of 16 up to 256, not 24"),
             (target("c", 272, 1), "must be a multiple of 16 up to 256, not 272"),
             (target("c", 16, 0), "at least one core"),

@@ -91,6 +91,11 @@ impl Kernel {
         THREADS.map(|axis| self.extents.iter().find(|(known, _)| *known == axis).map_or(1, |(_, size)| *size))
     }
 
+    /// Returns the number of threads of a block.
+    pub(crate) fn block_threads(&self) -> i64 {
+        self.extents.iter().fold(1, |product: i64, (_, size)| product.saturating_mul(*size))
+    }
+
     /// Returns true for code that one work item executes for each combination of indices.
     fn is_in_thread(&self) -> bool {
         self.axes.iter().all(|axis| self.is_open(*axis))

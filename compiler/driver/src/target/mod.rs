@@ -30,6 +30,8 @@ pub struct TargetOptions {
     /// Size in bytes of the memory that the threads of a block share on a device: see [`Target::local_memory`]. The default
     /// depends on the device kind.
     pub local_memory: Option<i64>,
+    /// Architecture of the device, such as `sm_80`: see [`Target::device_arch`]. The default is no certain one.
+    pub device_arch: Option<std::string::String>,
 }
 
 /// Command of the compiler for WebAssembly, unless another one is given. Only for this system does Clang generate code that may be
@@ -45,9 +47,9 @@ pub fn host() -> Result<Ref<Target>> {
 }
 
 /// Creates a target of the given kind, which may be followed by options, as in
-/// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores`, `-vector-bytes`, `-max-threads` and
-/// `-local-memory` set the fields of [`TargetOptions`]. The option `-shader-f16` of the kind `webgpu` permits `float16`. All other
-/// options are passed to the C compiler.
+/// `c -mcpu=x86-64-v3 -O2`. The options `-mcpu`, `-cc`, `-num-cores`, `-vector-bytes`, `-max-threads`,
+/// `-local-memory` and `-arch` set the fields of [`TargetOptions`]. The option `-shader-f16` of the kind `webgpu` permits `float16`.
+/// All other options are passed to the C compiler.
 ///
 /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
 /// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
@@ -91,6 +93,14 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         );
     }
     let (max_threads, local_memory) = limits(kind, options.max_threads, options.local_memory)?;
+    let device_arch = options.device_arch.unwrap_or_default();
+    match Target::DEVICES.iter().find(|device| device.kind == kind) {
+        Some(device) => device.check(max_threads, local_memory, &device_arch)?,
+        None if !device_arch.is_empty() => {
+            bail!("ValueError", "a target of kind `{kind}` has no option `device_arch`")
+        }
+        None => {}
+    }
     Ok(Target {
         kind: kind.into(),
         arch: cpu.arch.as_str().into(),
@@ -108,6 +118,7 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         options: options.options.iter().map(|option| String::from(option.as_str())).collect(),
         max_threads,
         local_memory,
+        device_arch: device_arch.as_str().into(),
     })
 }
 
@@ -122,7 +133,7 @@ fn limits(kind: &str, max_threads: Option<i64>, local_memory: Option<i64>) -> Re
     let device = Target::DEVICES.iter().find(|device| device.kind == kind);
     let limit = |name: &str, given: Option<i64>, default: Option<i64>| match (given, default) {
         (Some(_), None) => bail!("ValueError", "a target of kind `{kind}` has no option `{name}`"),
-        (Some(given), Some(_)) => Target::check_limit(name, given).map(|()| given),
+        (Some(given), Some(_)) => Ok(given),
         (None, default) => Ok(default.unwrap_or(0)),
     };
     Ok((
@@ -165,6 +176,9 @@ fn with_options_of(text: &str, mut options: TargetOptions) -> Result<(std::strin
             }
             ("local-memory" | "local_memory", Some(value)) => {
                 once("local_memory", &mut options.local_memory, number("local_memory", value)?)?;
+            }
+            ("arch" | "device-arch" | "device_arch", Some(value)) => {
+                once("device_arch", &mut options.device_arch, value.to_owned())?;
             }
             ("mattr", _) => bail!(
                 "ValueError",
@@ -215,6 +229,7 @@ fn without_compiler(kind: &str, options: &TargetOptions) -> Result<Target> {
         ("vector_bytes", options.vector_bytes.is_some()),
         ("max_threads", options.max_threads.is_some()),
         ("local_memory", options.local_memory.is_some()),
+        ("device_arch", options.device_arch.is_some()),
     ];
     if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
         bail!("ValueError", "a target of kind `{kind}` has no option `{name}`");
@@ -230,6 +245,7 @@ fn without_compiler(kind: &str, options: &TargetOptions) -> Result<Target> {
         options: Array::new(),
         max_threads: 0,
         local_memory: 0,
+        device_arch: "".into(),
     })
 }
 
@@ -254,7 +270,8 @@ impl TargetOptions {
     /// variable `CC`, or else `cc`. Other omitted properties are detected on this machine, or
     /// reported by the C compiler. The options may follow the kind in one string, such as
     /// `c -mcpu=x86-64-v3 -O2`. For a device such as `opencl`, the processor runs the host code;
-    /// `max_threads` and `local_memory` are limits of the device.
+    /// `max_threads` and `local_memory` are limits of the device, and `device_arch` is its
+    /// architecture, such as `sm_80`, which in a string is the option `-arch`.
     #[init]
     #[blocking]
     #[name = "new"]
@@ -268,11 +285,24 @@ impl TargetOptions {
         #[default(None)] vector_bytes: Option<i64>,
         #[default(None)] max_threads: Option<i64>,
         #[default(None)] local_memory: Option<i64>,
+        #[default(None)] device_arch: Option<String>,
     ) -> Result<Target> {
         let text = |text: String| text.to_string();
         let options = options.unwrap_or_default().into_iter().map(text).collect();
-        let (mcpu, cc) = (mcpu.map(text), cc.map(text));
-        make(&kind, TargetOptions { mcpu, cc, options, num_cores, vector_bytes, max_threads, local_memory })
+        let (mcpu, cc, device_arch) = (mcpu.map(text), cc.map(text), device_arch.map(text));
+        make(
+            &kind,
+            TargetOptions {
+                mcpu,
+                cc,
+                options,
+                num_cores,
+                vector_bytes,
+                max_threads,
+                local_memory,
+                device_arch,
+            },
+        )
     }
 }
 
@@ -319,10 +349,11 @@ fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
             "vector_bytes" => options.vector_bytes = option(&name, &value)?,
             "max_threads" => options.max_threads = option(&name, &value)?,
             "local_memory" => options.local_memory = option(&name, &value)?,
+            "device_arch" => options.device_arch = option(&name, &value)?,
             other => bail!(
                 "ValueError",
                 "a target has no option `{other}`; known options are `kind`, `mcpu`, `cc`, `options`, \
-                 `num_cores`, `vector_bytes`, `max_threads`, `local_memory`"
+                 `num_cores`, `vector_bytes`, `max_threads`, `local_memory`, `device_arch`"
             ),
         }
     }
