@@ -63,7 +63,7 @@ int main(void) {
 
   /* Invalid operations raise an error with the reason. */
   DLDevice missing = {kDLCUDA, 0};
-  CALL_ERROR("anyfn.tensor_to_device", "RuntimeError", "device cuda:0 is not available: no driver for cuda is loaded",
+  CALL_ERROR("anyfn.tensor_to_device", "RuntimeError", "device cuda:0 is not available: the CUDA driver cannot be opened",
              tensor, anyfn_device(missing));
   CALL_ERROR("anyfn.tensor_as_strided", "ValueError", "reaches from byte 0 to byte 36", tensor,
              shape, shape);

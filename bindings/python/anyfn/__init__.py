@@ -11,7 +11,8 @@ Contents:
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     tensors         tensor, empty, zeros, full; Tensor, from_dlpack, const
-    devices         device, cpu, cuda, devices, Stream; opencl_module and vulkan_module make modules of kernels in OpenCL C and WGSL
+    devices         device, cpu, cuda, devices, Stream; cuda_module, opencl_module and vulkan_module make modules of kernels in
+                    CUDA C, OpenCL C and WGSL
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
                     register_module_loader define custom module kinds
@@ -67,6 +68,7 @@ from ._module import (
     Module,
     Watch,
     bundle,
+    cuda_module,
     inspect_library,
     live_handles,
     live_handles_text,
@@ -159,6 +161,7 @@ __all__ = [
     "convert",
     "cpu",
     "cuda",
+    "cuda_module",
     "deep_copy",
     "device",
     "doctor",

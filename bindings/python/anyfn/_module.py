@@ -405,6 +405,45 @@ def make_module(content: "Any") -> "Module":
     return _core.get_global_func("ffi.ModuleCreate", False)(*args)
 
 
+def cuda_module(
+    source: "Union[str, bytes]",
+    kernels: "Mapping[str, Iterable[str]]",
+    device: "Optional[Union[_device, str]]" = None,
+    *,
+    arch: "Optional[str]" = None,
+    format: "Optional[str]" = None,
+) -> "Module":
+    """Returns a module whose functions are the kernels of a source in CUDA C, or of code that another compiler has made.
+
+    ``source`` is CUDA C as a string, whose kernels are functions ``extern "C" __global__ void NAME(..)``. With ``format``
+    (``"ptx"``, ``"cubin"`` or ``"fatbin"``), it is that code, as bytes or, for PTX, as a string. ``kernels`` maps the name of
+    each kernel to the parameters of its function: ``"pointer"`` for each buffer and the data type of each scalar, in the order
+    of the source, then the extents of a launch. ``"blockIdx.x"`` (``y``, ``z``) is the number of blocks in a dimension,
+    ``"threadIdx.x"`` the number of threads of a block. Extents that are not listed are 1.
+
+    NVRTC compiles the source for a device when one of its kernels is called with tensors of that device for the first time, or
+    at once for ``device``. With ``arch``, the module also contains compiled code: machine code for an architecture such as
+    ``"sm_90"``, or PTX for ``"compute_75"`` and newer devices, which run without NVRTC. Raises ``ValueError`` for a description
+    that is invalid or does not fit the code, and ``RuntimeError`` with the log if the code cannot be compiled or loaded, or with
+    the reason if NVRTC or the device is not available.
+
+    >>> source = 'extern "C" __global__ void scale(float *x, float by) { x[blockIdx.x * blockDim.x + threadIdx.x] *= by; }'
+    >>> module = cuda_module(source, {"scale": ["pointer", "float32", "blockIdx.x", "threadIdx.x"]})
+    >>> module.kind
+    'cuda'
+    """
+    table = {name: _list_of(f"kernels[{name!r}]", params) for name, params in kernels.items()}
+    place = None if device is None else _device(device)
+    if format is None:
+        if not isinstance(source, str):
+            raise TypeError(f'expected CUDA C as a str but got {type(source).__name__}; for compiled code pass format="cubin"')
+        return _releasing("anyfn.cuda_module")(source, table, place, arch)
+    if arch is not None:
+        raise ValueError("expected `arch` or `format`: code in another format than CUDA C is compiled already")
+    code = source.encode() if isinstance(source, str) else bytes(source)
+    return _releasing("anyfn.cuda_binary_module")(code, table, format, place)
+
+
 def opencl_module(
     source: str,
     kernels: "Mapping[str, Iterable[str]]",

@@ -331,7 +331,7 @@ class Session(Object):
 
 
 # Kinds of modules that contain code of a device, and none of a processor.
-_DEVICE_KINDS = ("opencl", "vulkan")
+_DEVICE_KINDS = ("cuda", "opencl", "vulkan")
 
 # x86-64 levels by their names in C compilers, highest first, with the features that identify them.
 _X86_64 = (  # type: tuple[tuple[str, set[str]], ...]

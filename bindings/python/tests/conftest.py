@@ -38,6 +38,14 @@ def opencl():
 
 
 @pytest.fixture
+def cuda():
+    """Skips the test where there is no CUDA device, which is a simulated one unless the machine has a GPU: see ``simulated_cuda``."""
+    reason = anyfn.device("cuda", 0).why_missing
+    if reason is not None:
+        pytest.skip(f"cuda: {reason}")
+
+
+@pytest.fixture
 def vulkan():
     """Skips the test where there is no Vulkan device."""
     reason = anyfn.device("vulkan", 0).why_missing
@@ -149,6 +157,9 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     config.addinivalue_line("markers", "soak: takes minutes; run with `-m soak`")
+    for part in ("results", "errors", "modules"):
+        config.addinivalue_line("markers", f"{part}: a part of the tests on CUDA devices, which test_cuda.py runs in a process of its own")
+    config.addinivalue_line("markers", "simulated: needs the simulated CUDA driver; a GPU does not pass it")
     # `./x test` reads the sources of the tests to find out which files load the compiler; other files run without it.
     config.addinivalue_line("markers", "compiler: loads the compiler, which the source of the file does not show")
 

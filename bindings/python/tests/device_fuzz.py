@@ -5,10 +5,11 @@ put buffers into shared memory, or is the default schedule. What a device cannot
 reasons are known, and any other error is a failure.
 
 ``python device_fuzz.py --seconds 3600`` runs for an hour from a seed that it chooses and prints; ``--first N`` sets the first
-seed, ``--seed N`` runs one seed, and ``--kind vulkan`` uses a Vulkan device instead of an OpenCL device.
+seed, ``--seed N`` runs one seed, and ``--kind vulkan`` or ``--kind cuda`` uses a device of that kind instead of an OpenCL device.
 """
 
 import argparse
+import os
 import random
 import re
 import sys
@@ -17,6 +18,7 @@ import traceback
 
 import compiler_fuzz
 import numpy as np
+import simulated_cuda
 
 import anyfn
 from anyfn import tir
@@ -41,7 +43,7 @@ class Small(compiler_fuzz.Program):
     wide_indices = 0
 
 
-PROGRAMS = {"opencl": compiler_fuzz.Program, "vulkan": Small}
+PROGRAMS = {"cuda": compiler_fuzz.Program, "opencl": compiler_fuzz.Program, "vulkan": Small}
 
 
 def schedule_of(program, seed, kind):
@@ -184,7 +186,14 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
     parser.add_argument("--kind", choices=sorted(PROGRAMS), default="opencl")
+    parser.add_argument("--simulated", action="store_true", help="with --kind cuda: a simulated driver, which is not a GPU")
     options = parser.parse_args()
+    if options.simulated:
+        found = simulated_cuda.environment()
+        if isinstance(found, str):
+            print(f"skipped: {found}")
+            return 0
+        os.environ.update(found)
     reason = anyfn.device(options.kind, 0).why_missing
     if reason is not None:
         print(f"skipped: {reason}")

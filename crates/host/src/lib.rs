@@ -27,6 +27,9 @@ extern crate anyfn_loader as _;
 /// Writing a module, and all modules that it imports, to one library file.
 #[cfg(feature = "bundle")]
 pub use anyfn_bundle as bundle;
+/// CUDA devices, and modules of kernels in CUDA C, PTX and machine code.
+#[cfg(feature = "cuda")]
+pub use anyfn_cuda as cuda;
 /// Diagnosis of the anyfn installation, with a test of each component, such as the compiler or a device.
 #[cfg(feature = "doctor")]
 pub use anyfn_doctor as doctor;
@@ -88,6 +91,11 @@ struct Bundles;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
+
+/// Documentation tests: the Rust samples of `docs/cuda.md`.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../../../docs/cuda.md")]
+struct CudaDevices;
 
 /// Documentation tests: the Rust samples of `docs/devices.md`.
 #[cfg(all(doctest, feature = "opencl"))]

@@ -8,6 +8,8 @@ extern crate anyfn_bundle as _;
 #[cfg(feature = "classic")]
 extern crate anyfn_classic as _;
 extern crate anyfn_core as _;
+#[cfg(feature = "cuda")]
+extern crate anyfn_cuda as _;
 #[cfg(feature = "doctor")]
 extern crate anyfn_doctor as _;
 #[cfg(feature = "modules")]

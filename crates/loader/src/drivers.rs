@@ -11,7 +11,7 @@ use std::string::String as StdString;
 use std::sync::OnceLock;
 
 use anyfn::__private::{FunctionDef, functions};
-use anyfn::abi::{kDLOpenCL, kDLVulkan};
+use anyfn::abi::{kDLCUDA, kDLOpenCL, kDLVulkan};
 use anyfn::{Module, Result, String, bail};
 
 use crate::dl::runtime::runtime;
@@ -24,7 +24,7 @@ const VARIABLE: &str = "ANYFN_DEVICES_LIBRARY";
 const REGISTER: &str = "register_drivers";
 
 /// The kinds of devices whose drivers the library contains: their device types, and their names.
-const KINDS: [(i32, &str); 2] = [(kDLOpenCL, "opencl"), (kDLVulkan, "vulkan")];
+const KINDS: [(i32, &str); 3] = [(kDLCUDA, "cuda"), (kDLOpenCL, "opencl"), (kDLVulkan, "vulkan")];
 
 /// Beginnings and ends of the names of the global functions that the library registers for a kind of devices.
 const NAMES: [(&str, &str); 4] = [

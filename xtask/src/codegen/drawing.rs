@@ -29,7 +29,8 @@ const BOXES: [(&str, &str); 3] = [
 
 /// Labels that replace folder names in the diagram, for crates whose folder names do not describe what the
 /// crates build.
-const LABELS: [(&str, &str); 9] = [
+const LABELS: [(&str, &str); 10] = [
+    ("crates/drivers/cuda", "drivers/cuda"),
     ("crates/drivers/devices", "drivers/devices (libanyfn_devices.so)"),
     ("crates/drivers/interface", "drivers/interface"),
     ("crates/drivers/kernels", "drivers/kernels"),

@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, device <- {runtime <- doctor, kernels <- {opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, device <- {runtime <- doctor, kernels <- {cuda, opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -39,6 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-command", "anyfn-runtime"]),
     // What drivers of devices share. Drivers depend on no part of the runtime, because they are also in libraries of their own.
     ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-driver"]),
+    ("anyfn-cuda", &DRIVER),
     ("anyfn-opencl", &DRIVER),
     ("anyfn-vulkan", &DRIVER),
     // The drivers as a plugin, which works beside another runtime.
@@ -50,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-attach",
             "anyfn-driver",
             "anyfn-kernels",
+            "anyfn-cuda",
             "anyfn-opencl",
             "anyfn-vulkan",
         ],
@@ -67,6 +69,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-classic",
             "anyfn-bundle",
             "anyfn-doctor",
+            "anyfn-cuda",
             "anyfn-opencl",
             "anyfn-vulkan",
         ],
@@ -84,6 +87,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-classic",
             "anyfn-bundle",
             "anyfn-doctor",
+            "anyfn-cuda",
             "anyfn-opencl",
             "anyfn-vulkan",
             "anyfn-host",

@@ -22,6 +22,8 @@ pub unsafe extern "C" fn __anyfn_attach(api: *const AnyfnApi) -> c_int {
 anyfn::export! {
     /// Registers the drivers of this library. The runtime calls this function once it has loaded the library.
     fn register_drivers() -> anyfn::Result<()> {
+        #[cfg(feature = "cuda")]
+        anyfn_driver::register(&anyfn_cuda::Cuda)?;
         #[cfg(feature = "opencl")]
         anyfn_driver::register(&anyfn_opencl::OpenCl)?;
         #[cfg(feature = "vulkan")]
