@@ -81,6 +81,9 @@ const CORPUS: Choice = Choice {
 const FULL: &str = "all features, unwinding, built for speed";
 const FULL_GOAL: u64 = 3_500_000;
 
+/// Name of the library of the device drivers in the table of sizes.
+const DEVICES: &str = "libanyfn_devices.so: the drivers of OpenCL and Vulkan, opened when a device is used";
+
 /// Name, features and goal in bytes of the library that contains what the library of apache-tvm-ffi does.
 const LIKE_PEER: &str = "core, modules, reflect, with all their features, unwinding, built for speed";
 const LIKE_PEER_FEATURES: &str = "modules,reflect,backtrace,docs,define,containers,construct,named,hints,checks,\
@@ -207,11 +210,13 @@ fn kilobytes(bytes: u64) -> String {
 /// are installed.
 fn others(run: &Run) -> Result<Vec<(&'static str, PathBuf)>> {
     run.cmd(Cmd::new("cargo").words("build --release -p anyfn-lib"))?;
+    run.cmd(Cmd::new("cargo").words("build --release -p anyfn-devices"))?;
     let words = format!("build --release -p anyfn-lib --no-default-features --features {LIKE_PEER_FEATURES}");
     let target_dir = paths::target_dir().join("like-peer");
     run.cmd(Cmd::new("cargo").words(&words).env("CARGO_TARGET_DIR", &target_dir))?;
     let mut found = vec![
         (FULL, paths::release_dir().join("libanyfn.so")),
+        (DEVICES, paths::release_dir().join("libanyfn_devices.so")),
         (LIKE_PEER, target_dir.join("release/libanyfn.so")),
     ];
     for (name, python, package, library) in [
