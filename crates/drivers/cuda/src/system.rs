@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use anyfn::{Error, Result};
-use anyfn_kernels::fork;
 use anyfn_driver::Pool;
+use anyfn_kernels::fork;
 
 use crate::api::{self, Api, Raw};
 use crate::block::Block;
