@@ -27,6 +27,13 @@
 #define BYTES(on_64_bits, on_32_bits) (sizeof(void *) == 8 ? (on_64_bits) : (on_32_bits))
 #define CHECK_VALUE(name, value) CHECK((name) == (value), "value of " #name)
 
+CHECK_SIZE(DLDeviceType, 4);
+CHECK_SIZE(DLDataTypeCode, 4);
+CHECK_SIZE(TVMFFITypeIndex, 4);
+CHECK_SIZE(TVMFFIObjectDeleterFlagBitMask, 4);
+CHECK_SIZE(TVMFFIBacktraceUpdateMode, 4);
+CHECK_SIZE(TVMFFIFieldFlagBitMask, 4);
+CHECK_SIZE(TVMFFISEqHashKind, 4);
 CHECK_SIZE(TVMFFIVersion, 12);
 CHECK_OFFSET(TVMFFIVersion, major, 0);
 CHECK_OFFSET(TVMFFIVersion, minor, 4);

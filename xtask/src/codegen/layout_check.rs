@@ -60,8 +60,11 @@ pub(crate) fn write() -> String {
     out
 }
 
-/// Writes the checks of all structs.
+/// Writes the checks of all enums and structs.
 fn write_layouts(out: &mut String) {
+    for name in super::c_header::enum_names() {
+        line(out, format_args!("CHECK_SIZE({name}, 4);"));
+    }
     for layout in LAYOUTS {
         line(out, format_args!("CHECK_SIZE({}, {});", layout.name, in_c(layout.size)));
         for (field, offset) in layout.fields {

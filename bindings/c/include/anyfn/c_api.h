@@ -38,11 +38,17 @@
 #endif
 #endif
 
-/* All enums are 32 bits wide. */
+/* All enums are 32 bits wide, also where compilers choose the smallest type, as they do for boards. */
 #ifdef __cplusplus
 #define ANYFN_ENUM_BASE : int32_t
+#define ANYFN_ENUM_END
 #else
 #define ANYFN_ENUM_BASE
+#ifdef __GNUC__
+#define ANYFN_ENUM_END __attribute__((mode(SI)))
+#else
+#define ANYFN_ENUM_END
+#endif
 #endif
 
 #ifdef __cplusplus
@@ -91,7 +97,7 @@ typedef enum DLDeviceType ANYFN_ENUM_BASE {
   kDLMAIA = 17,
   /** Trainium device. */
   kDLTrn = 18
-} DLDeviceType;
+} ANYFN_ENUM_END DLDeviceType;
 
 /** Code of a data type. */
 typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
@@ -131,7 +137,7 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
   kDLFloat6_e3m2fn = 16,
   /** 4-bit float e2m1, finite. */
   kDLFloat4_e2m1fn = 17
-} DLDataTypeCode;
+} ANYFN_ENUM_END DLDataTypeCode;
 
 /** DLPack major version of exported tensors. */
 #define DLPACK_MAJOR_VERSION 1
@@ -319,7 +325,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIStaticObjectEnd = 79,
   /** First index that is allocated at run time. */
   kTVMFFIDynObjectBegin = 128
-} TVMFFITypeIndex;
+} ANYFN_ENUM_END TVMFFITypeIndex;
 
 /** Parts of an object that a deleter is asked to release. */
 typedef enum TVMFFIObjectDeleterFlagBitMask ANYFN_ENUM_BASE {
@@ -329,7 +335,7 @@ typedef enum TVMFFIObjectDeleterFlagBitMask ANYFN_ENUM_BASE {
   kTVMFFIObjectDeleterFlagBitMaskWeak = 2,
   /** Deleter flags: the content is destroyed and the memory is freed. */
   kTVMFFIObjectDeleterFlagBitMaskBoth = 3
-} TVMFFIObjectDeleterFlagBitMask;
+} ANYFN_ENUM_END TVMFFIObjectDeleterFlagBitMask;
 
 /** Mode in which `update_backtrace` combines backtraces. */
 typedef enum TVMFFIBacktraceUpdateMode ANYFN_ENUM_BASE {
@@ -337,7 +343,7 @@ typedef enum TVMFFIBacktraceUpdateMode ANYFN_ENUM_BASE {
   kTVMFFIBacktraceUpdateModeReplace = 0,
   /** Update mode of `update_backtrace`: appends to the backtrace. */
   kTVMFFIBacktraceUpdateModeAppend = 1
-} TVMFFIBacktraceUpdateMode;
+} ANYFN_ENUM_END TVMFFIBacktraceUpdateMode;
 
 /** Flags of fields and methods. */
 typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
@@ -370,7 +376,7 @@ typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
    * fields of these variables are uses, not definitions.
    */
   kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12
-} TVMFFIFieldFlagBitMask;
+} ANYFN_ENUM_END TVMFFIFieldFlagBitMask;
 
 /** Treatment of a type by structural equality and hash. */
 typedef enum TVMFFISEqHashKind ANYFN_ENUM_BASE {
@@ -392,7 +398,7 @@ typedef enum TVMFFISEqHashKind ANYFN_ENUM_BASE {
   kTVMFFISEqHashKindConstTreeNode = 4,
   /** Kind of types that are compared by address. */
   kTVMFFISEqHashKindUniqueInstance = 5
-} TVMFFISEqHashKind;
+} ANYFN_ENUM_END TVMFFISEqHashKind;
 
 /** Handle of an object: the address of its `TVMFFIObject` header. */
 typedef void* TVMFFIObjectHandle;

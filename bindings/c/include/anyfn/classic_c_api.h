@@ -51,7 +51,7 @@ typedef enum TVMArgTypeCode ANYFN_ENUM_BASE {
   kTVMNDArrayHandle = 13,
   /** Address of a variable that holds an object. The callee may move the object out and write NULL. */
   kTVMObjectRValueRefArg = 14
-} TVMArgTypeCode;
+} ANYFN_ENUM_END TVMArgTypeCode;
 
 /** Payload of a value; the type code beside it selects the member. */
 typedef union {
