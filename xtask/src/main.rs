@@ -16,6 +16,7 @@ mod java;
 mod javascript;
 mod lock;
 mod materials;
+mod micro;
 mod packages;
 mod paths;
 mod planted;

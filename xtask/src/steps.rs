@@ -12,8 +12,8 @@ use crate::process::{Cmd, cargo_cmd, which};
 use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
-    board, codegen, compat, cpp_tests, debian, dist, examples, java, javascript, paths, portable, python,
-    python_tests, small, source, system_rust, targets, tidy,
+    board, codegen, compat, cpp_tests, debian, dist, examples, java, javascript, micro, paths, portable,
+    python, python_tests, small, source, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -400,6 +400,15 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(targets::no_arm)
             .packages(&["anyfn-conformance", "anyfn-protocol"])
             .inputs(TARGETS)
+            .beside(),
+        Step::new("microcontroller, emulated", micro::run)
+            .uses(BUILD)
+            .needs_member("crates/board")
+            .skip_if(system_rust::unavailable)
+            .skip_if(micro::unavailable)
+            .packages(&["anyfn-board", "anyfn-example-microcontroller"])
+            .inputs(TARGETS)
+            .inputs(&["xtask/src/micro.rs", "crates/board/support", "examples/microcontroller"])
             .beside(),
         Step::new("conformance, webassembly", targets::web)
             .needs_member("conformance/web")

@@ -375,8 +375,12 @@ def connect(
     timeout: Optional[float] = 10.0,
     *,
     key_file: Optional[_Path] = None,
+    speed: Optional[int] = None,
 ) -> Session:
     """Connects to a server and returns the session. Without ``port``, ``host`` has the form ``"host:port"``.
+
+    ``"serial:/dev/ttyACM0"`` as ``host`` connects to a board over a serial line (docs/boards.md) with ``speed`` baud (default
+    115200). Such a session has no key and is not encrypted.
 
     ``key`` is the string that ``anyfn rpc key`` prints; white space around it is ignored. Instead, ``key_file`` can be the path
     of a file with the key, which ``anyfn rpc key -o`` creates. With a key, both ends prove that they have the same one, and the
@@ -393,6 +397,10 @@ def connect(
     """
     if not isinstance(host, str):
         raise TypeError(f"rpc.connect: expected a str as `host`, got {type(host).__name__}")
+    if host.startswith("serial:"):
+        return _connect_serial(host[len("serial:") :], speed, timeout, port is None and key is None and key_file is None)
+    if speed is not None:
+        raise ValueError("rpc.connect: `speed` is an option of serial lines, such as `connect('serial:/dev/ttyACM0', speed=9600)`")
     file = None if key_file is None else os.fsdecode(key_file)
     if "://" in host:
         if port is not None:
@@ -410,6 +418,16 @@ def connect(
         host = host[1:-1]
     with _progress.waiting(f"connecting to {host}:{port}"):
         return _core.get_global_func("rpc.connect", False)(host, port, key, timeout, file)
+
+
+def _connect_serial(path, speed, timeout, is_plain):
+    """Connects over the serial line at ``path``. ``is_plain`` is false if there are arguments that only other connections have."""
+    if not is_plain:
+        raise ValueError("rpc.connect: a serial line has no `port`, `key` or `key_file`")
+    if not path:
+        raise ValueError("rpc.connect: expected the path of a serial line, as in `connect('serial:/dev/ttyACM0')`")
+    with _progress.waiting(f"connecting to serial:{path}"):
+        return _core.get_global_func("rpc.connect_serial", False)(path, speed, timeout)
 
 
 def local() -> Session:

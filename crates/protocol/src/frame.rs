@@ -249,7 +249,7 @@ impl Frames {
             if head[5] & !MORE != 0 || head[6..8] != [0, 0] || (more && !kind.has_parts()) {
                 return Err(Malformed::Flags);
             }
-            if length as usize > PAYLOAD_MAX {
+            if length as usize > PAYLOAD_MAX.min(self.message_max) {
                 return Err(Malformed::Length(length));
             }
             let length = length as usize;

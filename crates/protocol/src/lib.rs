@@ -28,6 +28,7 @@ pub mod frame;
 mod handles;
 pub mod handshake;
 pub mod key;
+pub mod line;
 mod loan;
 pub mod opening;
 mod remote;
@@ -42,6 +43,7 @@ pub use endpoint::{
 };
 pub use handshake::Refused;
 pub use key::{Key, Random, Secret};
+pub use line::{Line, LineEvent};
 pub use opening::{Arrival, ClientOpening, Opened, ServerOpening};
 pub use remote::{RemoteObject, RemoteTensor, described, stands_for};
 pub use sync::Guard;

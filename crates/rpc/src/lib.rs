@@ -22,6 +22,7 @@ pub mod policy;
 mod poll;
 mod polling;
 mod processor;
+mod serial;
 #[cfg(all(target_os = "linux", feature = "server"))]
 pub mod server;
 mod service;

@@ -22,6 +22,7 @@ use crate::fork::Owner;
 use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::{Key, parse_key, read_key, system_random};
 use crate::policy::{Policy, SECONDS_MAX};
+use crate::serial;
 use crate::socket::Socket;
 use crate::store::digest_of;
 use anyfn_protocol::{described, stands_for};
@@ -330,6 +331,21 @@ fn connect_url(
     let left = deadline.saturating_duration_since(Instant::now());
     let connection = establish::connect_over(socket, key, url, left, None)?;
     Ok(Ref::new(Session { peer: url.into(), connection, child: None }))
+}
+
+/// Connects to a board over a serial line, such as `/dev/ttyACM0`, with `speed` baud (default 115200). The session is not encrypted.
+/// `timeout` is the time limit in seconds (default 10) until the session begins.
+#[register("rpc.connect_serial", blocking)]
+fn connect_serial(
+    path: &str,
+    #[default(None)] speed: Option<u32>,
+    #[default(None)] timeout: Option<f64>,
+) -> Result<Ref<Session>> {
+    let wait = seconds("timeout", timeout.unwrap_or(CONNECT))?;
+    let peer = format!("serial:{path}");
+    let socket = serial::open(path, speed.unwrap_or(115_200))?;
+    let connection = establish::connect(socket, None, &peer, wait, None)?;
+    Ok(Ref::new(Session { peer: (&*peer).into(), connection, child: None }))
 }
 
 /// Creates a session of this process with itself. Objects, values and errors behave as in a session with another machine.

@@ -138,6 +138,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-protocol"]),
+    // Implements the trait of the loader for linked functions, and drives the protocol over a serial line.
+    ("anyfn-board", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-protocol"]),
+    // A program that the board's crate links, in place of `anyfn-host`.
+    ("anyfn-example-microcontroller", &["anyfn", "anyfn-board"]),
     (
         "anyfn-conformance-web",
         &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-conformance", "anyfn-web"],

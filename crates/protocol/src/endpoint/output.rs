@@ -71,7 +71,7 @@ impl Endpoint {
     /// # Errors
     /// Returns the error that ended the session.
     pub fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
-        if bytes.len() > FEW {
+        if bytes.len() > FEW.min(self.wire.longest / 4) {
             return self.send_data(id, bytes, None);
         }
         let mut out = self.out.lock();
@@ -82,7 +82,9 @@ impl Endpoint {
     /// bytes sent so far and the total.
     pub(super) fn send_data(&self, id: u64, bytes: &[u8], progress: Option<&PackedFunc>) -> Result<()> {
         let mut at = 0_u64;
-        for part in bytes.chunks(DATA_MAX) {
+        // A frame must not be longer than the longest message, which a board with little memory limits.
+        let part_max = DATA_MAX.min(self.wire.longest.saturating_sub(8)).max(1);
+        for part in bytes.chunks(part_max) {
             let mut out = self.out.lock();
             self.put(&mut out, &data_head(id, at, part.len()), part)?;
             drop(out);
