@@ -294,7 +294,7 @@ def test_a_python_function_is_called_between_two_launches():
 @modules
 def test_tensors_and_streams():
     device = anyfn.device("cuda", 0)
-    assert device.exists and device.compute_version == "8.0" if "SIMULATED_CUDA_SHIM" in os.environ else device.exists
+    assert device.exists and device.free_memory <= device.total_memory
     x = anyfn.tensor(np.arange(6, dtype="float32"), device="cuda:0")
     assert x.__dlpack_device__() == (2, 0)
     y = anyfn.from_dlpack(x)

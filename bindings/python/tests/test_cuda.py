@@ -45,13 +45,6 @@ def test_on_a_gpu():
     assert done.returncode == 0, done.stdout[-6000:]
 
 
-USE = """
-import sys, numpy as np, anyfn
-sys.path.insert(0, TESTS)
-import test_opencl_compiled as tests
-"""
-
-
 def test_files_load_where_there_is_no_device(tmp_path):
     path = str(tmp_path / "transpose.so")
     anyfn.build(transpose(20, 30), "cuda").export(path)
