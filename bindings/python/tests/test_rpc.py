@@ -589,3 +589,19 @@ def test_where_to_connect():
     for host in ("board", "board:", "board:x", "board:\u0663", "::1", "[::1]", "[]:1", ":1", "::1:9190"):
         with pytest.raises(ValueError, match="expected a port, as in `connect"):
             rpc.connect(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "kind", "message"),
+    [
+        ("serial:", {}, ValueError, "expected the path of a serial line"),
+        ("serial:/dev/null", {}, ValueError, "serial:/dev/null: expected a serial line"),
+        ("serial:/dev/null", {"speed": 7}, ValueError, "`speed`: expected one of 9600,"),
+        ("serial:/no/such", {}, FileNotFoundError, "serial:/no/such: "),
+        ("serial:/dev/null", {"key": "x"}, ValueError, "a serial line has no"),
+        ("localhost:1", {"speed": 9600}, ValueError, "`speed` is an option of serial lines"),
+    ],
+)
+def test_bad_arguments_of_a_serial_line(host, options, kind, message):
+    with pytest.raises(kind, match=re.escape(message)):
+        rpc.connect(host, **options)
