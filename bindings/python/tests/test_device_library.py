@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,82 @@ print(mapped())
 """
     # The processes of the sessions open the library, and this one does not.
     assert run(MAPPED + code) == "True False\nFalse True\nFalse\n"
+
+
+# A program that opens one or two runtimes privately, changes its folder in between, and prints why a device does not exist.
+PROGRAM = """
+#include <anyfn/c_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const AnyfnApi* open_runtime(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) puts(dlerror()), exit(1);
+  const AnyfnApi* (*table)(void);
+  *(void**)&table = dlsym(library, "anyfn_api");
+  return table();
+}
+
+static void print_why(const AnyfnApi* api) {
+  TVMFFIByteArray name = {"anyfn.device_why_missing", strlen("anyfn.device_why_missing")};
+  TVMFFIObjectHandle function = NULL;
+  TVMFFIAny device, reason;
+  memset(&device, 0, sizeof(device)), memset(&reason, 0, sizeof(reason));
+  device.type_index = kTVMFFIDevice, device.v_device.device_type = kDLOpenCL, device.v_device.device_id = 99;
+  if (api->TVMFFIFunctionGetGlobal(&name, &function) != 0) exit(2);
+  if (api->TVMFFIFunctionCall(function, &device, 1, &reason) != 0) exit(3);
+  if (reason.type_index != kTVMFFIStr) exit(4);
+  TVMFFIByteArray* text = (TVMFFIByteArray*)((char*)reason.v_obj + sizeof(TVMFFIObject));
+  printf("%.*s\\n", (int)text->size, text->data);
+}
+
+int main(int count, char** args) {
+  const AnyfnApi* first = open_runtime(args[1]);
+  if (chdir(args[2]) != 0) return 5;
+  print_why(first);
+  if (count == 4) print_why(open_runtime(args[3])), print_why(first);
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Returns a function that runs the program above in a folder, and returns the lines that it prints."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, built = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(PROGRAM, encoding="utf-8")
+    subprocess.run([compiler, f"-I{ROOT / 'bindings/c/include'}", source, "-o", built, "-ldl"], check=True)
+
+    def run_program(folder, *arguments, **variables):
+        command = [built, *arguments]
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    return run_program
+
+
+def place_runtime(folder):
+    """Copies the runtime without the library of drivers to a folder, and returns its path."""
+    folder.mkdir(parents=True)
+    return shutil.copy(Path(anyfn.__file__).parent / "lib/libanyfn.so", folder)
+
+
+def test_the_current_folder_is_not_searched(tmp_path, program, compile_source):
+    """A runtime that was loaded by a relative path is found where it was, not in the folder that is current later."""
+    place_runtime(tmp_path / "good/lib")
+    (tmp_path / "bad/lib").mkdir(parents=True)
+    harm = '#include <stdlib.h>\n__attribute__((constructor)) static void harm(void) { exit(42); }'
+    compile_source(harm, tmp_path / "bad/lib" / LIBRARY)
+    (line,) = program(tmp_path / "good", "lib/libanyfn.so", tmp_path / "bad")
+    assert f"there is no file {tmp_path}/good/lib/{LIBRARY}; it lies beside" in line
 
 
 GUIDE = ROOT / "docs/drivers.md"

@@ -5,7 +5,6 @@
 //! of them find the same module, and registering a driver twice has no effect.
 
 use std::cell::Cell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::string::String as StdString;
 use std::sync::OnceLock;
@@ -14,7 +13,7 @@ use anyfn::__private::{FunctionDef, functions};
 use anyfn::abi::{kDLCUDA, kDLOpenCL, kDLVulkan};
 use anyfn::{Module, Result, String, bail};
 
-use crate::dl::runtime::runtime;
+use crate::dl;
 
 /// File name of the library, which lies beside that of the runtime.
 const FILE: &str = "libanyfn_devices.so";
@@ -121,8 +120,9 @@ fn path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return Some(path.into());
     }
-    let own = &runtime()?.path;
-    let is_program = std::env::current_exe().is_ok_and(|program| Some(program) == fs::canonicalize(own).ok());
+    let address = (path as *const ()).cast();
+    let own = dl::file_of(address)?;
+    let is_program = dl::is_in_program(address) || std::env::current_exe().is_ok_and(|program| program == own);
     if is_program { None } else { Some(own.parent()?.join(FILE)) }
 }
 

@@ -153,11 +153,51 @@ pub(crate) fn base_of(address: *const c_void) -> Option<usize> {
 
 /// Returns the loaded file that contains an address, or `None` if no loaded file contains it.
 pub(crate) fn origin(address: *const c_void) -> Option<Origin> {
+    let (base, path) = named(address)?;
+    Some(Origin { base, path: std::fs::canonicalize(&path).unwrap_or(path) })
+}
+
+/// Returns the address at which the file that contains `address` is mapped, and the name by which the file was loaded: a path that may be
+/// relative to the folder that was the current one then, or what the main program was told as its name.
+fn named(address: *const c_void) -> Option<(usize, PathBuf)> {
     let info = info_of(address).filter(|info| !info.dli_fname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-    Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
+    Some((info.dli_fbase.addr(), PathBuf::from(OsStr::from_bytes(name.to_bytes()))))
+}
+
+/// Returns the path of the file that contains an address. It is absolute, and right even if the file was loaded by a name that is relative to
+/// a former current folder. Returns `None` if the system does not tell it.
+#[cfg(feature = "drivers")]
+pub(crate) fn file_of(address: *const c_void) -> Option<PathBuf> {
+    let (_, name) = named(address)?;
+    if name.is_absolute() { Some(std::fs::canonicalize(&name).unwrap_or(name)) } else { mapped_file(address) }
+}
+
+/// Returns the path of the file that is mapped at an address, as the kernel states it.
+#[cfg(feature = "drivers")]
+fn mapped_file(address: *const c_void) -> Option<PathBuf> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    maps.split(|byte| *byte == b'\n').find_map(|line| {
+        // Address range, permissions, offset, device, inode, and after spaces the path.
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let (start, end) = core::str::from_utf8(words.next()?).ok()?.split_once('-')?;
+        let bound = |text| usize::from_str_radix(text, 16).ok();
+        let is_inside = (bound(start)?..bound(end)?).contains(&address.addr());
+        let path = words.nth(4)?.trim_ascii_start();
+        (is_inside && path.first() == Some(&b'/')).then(|| PathBuf::from(OsStr::from_bytes(path)))
+    })
+}
+
+/// Returns true if the main program contains an address.
+#[cfg(feature = "drivers")]
+pub(crate) fn is_in_program(address: *const c_void) -> bool {
+    let mut found = false;
+    for_each_object(&mut |info| {
+        let object = object_of(info).filter(|object| object.range.contains(&address.addr()));
+        found |= object.is_some_and(|object| object.path.is_empty());
+    });
+    found
 }
 
 /// Returns the name of the nearest exported symbol at or below an address, and the distance of the address
