@@ -256,6 +256,14 @@ def test_the_current_folder_is_not_searched(tmp_path, program, compile_source):
     assert f"there is no file {tmp_path}/good/lib/{LIBRARY}; it lies beside" in line
 
 
+def test_a_second_runtime_does_not_take_it_over(tmp_path, program):
+    library = str(Path(anyfn.__file__).parent / "lib" / LIBRARY)
+    first, second = place_runtime(tmp_path / "first"), place_runtime(tmp_path / "second")
+    before, other, after = program(tmp_path, first, tmp_path, second, ANYFN_DEVICES_LIBRARY=library)
+    assert f"two copies of anyfn are loaded: {first} and {second}" in other, other
+    assert before == after and "two copies" not in after
+
+
 GUIDE = ROOT / "docs/drivers.md"
 
 

@@ -9,18 +9,14 @@ use anyfn_abi::AnyfnApi;
 
 /// Attaches this library to the runtime that loads it, even if another runtime in the process
 /// exports its symbols globally. The loader calls this function before any other. Returns 0 if the
-/// library can work with the runtime, and -1 otherwise.
+/// library can work with the runtime, -2 if another runtime uses it already, and -1 otherwise.
 ///
 /// # Safety
 /// `api` must be the function table of a runtime that is never closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __anyfn_attach(api: *const AnyfnApi) -> c_int {
-    // SAFETY: `api` is the function table of a runtime that is never closed, by this function's contract, as
-    // `attach_table` requires.
-    match unsafe { anyfn_attach::attach_table(api) } {
-        Ok(()) => 0,
-        Err(_) => -1,
-    }
+    // SAFETY: the requirements are the same.
+    unsafe { anyfn_attach::answer(api) }
 }
 
 anyfn::export!();

@@ -98,9 +98,9 @@ impl fmt::Display for AttachError {
 
 impl std::error::Error for AttachError {}
 
-/// Path of the runtime to which this extension is attached, or `None`. The lock also serialises concurrent
-/// calls of [`attach`].
-static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The runtime to which this extension is attached: its path, and the address of its function table. The lock also serialises
+/// concurrent calls of [`attach`].
+static ATTACHED: Mutex<Option<(PathBuf, usize)>> = Mutex::new(None);
 
 /// Opens the runtime library at `path` and fills this extension's function table from it. An extension calls
 /// this function once per process, before it uses any other function of the runtime.
@@ -112,38 +112,57 @@ static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// and the library is closed.
 pub fn attach(path: &Path) -> Result<(), AttachError> {
     let mut attached = ATTACHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(current) = attached.as_deref() {
+    if let Some((current, _)) = attached.as_ref() {
         let same = current == path;
-        let error = || AttachError::Attached { path: path.into(), current: current.into() };
+        let error = || AttachError::Attached { path: path.into(), current: current.clone() };
         return if same { Ok(()) } else { Err(error()) };
     }
     let (library, api) = open(path)?;
     stubs::fill(check(path, api)?);
     // From now on, the library stays loaded.
     std::mem::forget(library);
-    *attached = Some(path.into());
+    *attached = Some((path.into(), api.addr()));
     Ok(())
 }
 
 /// Fills this library's function table from `api`, the table of the runtime that loads the library. This is
 /// for plugins that must work in any process, including one in which another runtime exposes its functions to
 /// all libraries. Such a plugin exports the function `__anyfn_attach`, which the loader calls first. That
-/// function passes its argument on to `attach_table`.
+/// function passes its argument on to [`answer`]. The loader may call it again, on several threads at a time.
 ///
 /// # Errors
-/// Returns [`AttachError`] if `api` is null, or the table of a runtime that this library cannot use.
+/// Returns [`AttachError`] if `api` is null, or the table of a runtime that this library cannot use, or if this library is attached to
+/// another runtime, whose threads may be using the table.
 ///
 /// # Safety
 /// `api` must be null, or the result of `anyfn_api()` of a runtime that is never closed.
 pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
-    let path = Path::new("of this process");
+    let path = file_of(api.cast()).unwrap_or_else(|| "of this process".into());
     let mut attached = ATTACHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if api.is_null() {
-        return Err(AttachError::NoTable { path: path.into() });
+        return Err(AttachError::NoTable { path });
     }
-    stubs::fill(check(path, api)?);
-    *attached = Some(path.into());
+    if let Some((current, table)) = attached.as_ref() {
+        let is_same = *table == api.addr();
+        return if is_same { Ok(()) } else { Err(AttachError::Attached { path, current: current.clone() }) };
+    }
+    stubs::fill(check(&path, api)?);
+    *attached = Some((path, api.addr()));
     Ok(())
+}
+
+/// Attaches this library as [`attach_table`] does, and returns the result as `__anyfn_attach` does: 0 for success, -2 if this library is
+/// attached to another runtime, and -1 for other errors.
+///
+/// # Safety
+/// `api` must be null, or the result of `anyfn_api()` of a runtime that is never closed.
+pub unsafe fn answer(api: *const AnyfnApi) -> c_int {
+    // SAFETY: the requirements are the same.
+    match unsafe { attach_table(api) } {
+        Ok(()) => 0,
+        Err(AttachError::Attached { .. }) => -2,
+        Err(_) => -1,
+    }
 }
 
 /// Reference to an open library, which is closed when the reference is dropped.
@@ -224,9 +243,14 @@ pub fn process_symbol(name: &CStr) -> *mut c_void {
 
 /// Returns the path of the extension that contains this crate, as the dynamic linker reports it.
 pub fn own_file() -> Option<PathBuf> {
+    file_of((&raw const ATTACHED).cast())
+}
+
+/// Returns the path of the library or program that contains an address, as the dynamic linker reports it.
+fn file_of(address: *const c_void) -> Option<PathBuf> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the linker only looks up the address; `info` is writable.
-    let found: c_int = unsafe { libc::dladdr((&raw const ATTACHED).cast(), info.as_mut_ptr()) };
+    let found: c_int = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
     // SAFETY: `info` is zeroed or filled in, and all its fields are plain data.
     let info = unsafe { info.assume_init() };
     if found == 0 || info.dli_fname.is_null() {
@@ -235,4 +259,23 @@ pub fn own_file() -> Option<PathBuf> {
     // SAFETY: `dli_fname` is the NUL-terminated name of a loaded file.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a table for which nothing but its size and version is right.
+    fn table() -> AnyfnApi {
+        AnyfnApi { size: size_of::<AnyfnApi>(), version: ABI_VERSION, ..stubs::initial() }
+    }
+
+    #[test]
+    fn a_library_stays_attached_to_its_first_runtime() {
+        let [first, second]: [*const AnyfnApi; 2] =
+            [Box::leak(Box::new(table())), Box::leak(Box::new(table()))];
+        // SAFETY: NULL is allowed, and the tables are never freed.
+        let answers = [std::ptr::null(), first, second, first].map(|api| unsafe { answer(api) });
+        assert_eq!(answers, [-1, 0, -2, 0]);
+    }
 }

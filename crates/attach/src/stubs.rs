@@ -90,3 +90,12 @@ pub(crate) fn fill(api: &AnyfnApi) {
     // complete, so nothing reads the table meanwhile.
     unsafe { std::ptr::copy_nonoverlapping(api, table, 1) };
 }
+
+/// Returns a copy of the table before [`fill`], for tests.
+#[cfg(test)]
+pub(crate) fn initial() -> AnyfnApi {
+    let table = &raw const anyfn_attach_table;
+    // SAFETY: zeros are valid for the members before the functions, all functions are `unattached`, and nothing writes meanwhile: one test uses
+    // the table.
+    unsafe { table.read() }
+}

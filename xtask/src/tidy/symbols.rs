@@ -11,6 +11,9 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::tidy::edges;
 
+/// Packages whose libraries take the functions of the runtime from its table (`anyfn-attach`).
+const ATTACHED: [&str; 5] = ["anyfn-compiler-lib", "anyfn-devices", "anyfn-java", "anyfn-js", "anyfn-python"];
+
 /// Checks the symbols of the libraries that have been built. Libraries that have not been built are ignored.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
@@ -24,16 +27,17 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
         let name = package["name"].as_str().unwrap_or_default();
         match name {
             "anyfn-lib" => found.extend(check_exports(&symbols(&path, "--defined-only")?)),
-            "anyfn-python" | "anyfn-js" | "anyfn-java" => {
-                for symbol in symbols(&path, "--undefined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
-                    found.push(format!("{name}: needs {symbol}, but must take it from the function table"));
-                }
-            }
             // A WebAssembly module is a whole program: it contains the runtime, and nothing loads it here.
             "anyfn-conformance-web" | "anyfn-web" => {}
             _ => {
                 for symbol in symbols(&path, "--defined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
                     found.push(format!("{name}: a plugin must not define {symbol}"));
+                }
+                if ATTACHED.contains(&name) {
+                    for symbol in symbols(&path, "--undefined-only")?.iter().filter(|s| s.starts_with("TVMFFI"))
+                    {
+                        found.push(format!("{name}: needs {symbol}, but must take it from the function table"));
+                    }
                 }
             }
         }

@@ -344,10 +344,20 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     // SAFETY: the function may be called at any time.
     let api = unsafe { anyfn::abi::anyfn_api() };
     // SAFETY: the table belongs to this runtime, which is never closed.
-    match unsafe { attach(api) } {
-        0 => Ok(()),
-        _ => Err("it was built for another version of the runtime; install both from one package".to_owned()),
+    let answer = unsafe { attach(api) };
+    if answer == 0 {
+        return Ok(());
     }
+    // SAFETY: the table of this runtime, whose entry is NULL or a text that is never freed.
+    let conflict = unsafe { api.as_ref() }.map(|api| api.conflict).filter(|text| !text.is_null());
+    // SAFETY: the text is NUL-terminated and never freed.
+    if let Some(text) = conflict.map(|text| unsafe { core::ffi::CStr::from_ptr(text) }) {
+        return Err(text.to_string_lossy().into_owned());
+    }
+    Err(match answer {
+        -2 => "another runtime in this process uses this file; load a copy of it".to_owned(),
+        _ => "it was built for another version of the runtime; install both from one package".to_owned(),
+    })
 }
 
 const CHANGED_IN_PLACE: &str = "the file has been modified in place since it was loaded, which may have changed the \
