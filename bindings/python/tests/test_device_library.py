@@ -166,18 +166,29 @@ assert FIRST or child() == "7"
     assert "was forked after OpenCL was initialised" in run(code.replace("FIRST", "True"))
 
 
-@pytest.mark.usefixtures("opencl")
 def test_sessions_list_only_granted_devices():
+    """A session asks nothing about the devices that are not granted, so it opens the library only for those of its drivers."""
     code = """
+import os, pathlib
 from anyfn import rpc
-for granted in [["opencl"], ["cpu"]]:
+def below(pid):
+    children = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for file in children for child in file.read_text().split()]
+    return found + [pid for child in found for pid in below(child)]
+def mapped(pid): return LIBRARY in pathlib.Path(f"/proc/{pid}/maps").read_text()
+for granted in [["opencl"], ["cpu"], ["ext_dev", "cuda:1"]]:
     with rpc.serve(devices=granted) as server, rpc.connect(server.host, server.port) as session:
-        devices = [str(device) for device in session.info()["devices"]]
-        print("opencl:0" in devices, "cpu:0" in devices)
-print(mapped())
-"""
+        kinds = {str(device).split(":")[0] for device in session.info()["devices"]}
+        print(granted, kinds <= {"cpu", "opencl"} & set(granted), "cpu" in kinds, any(map(mapped, below(os.getpid()))))
+print(mapped(os.getpid()))
+""".replace("LIBRARY", repr(LIBRARY))
     # The processes of the sessions open the library, and this one does not.
-    assert run(MAPPED + code) == "True False\nFalse True\nFalse\n"
+    assert run(code).splitlines() == [
+        "['opencl'] True False True",
+        "['cpu'] True True False",
+        "['ext_dev', 'cuda:1'] True False False",
+        "False",
+    ]
 
 
 # A program that opens one or two runtimes privately, changes its folder in between, and prints why a device does not exist.

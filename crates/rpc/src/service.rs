@@ -155,14 +155,7 @@ impl Service for Services {
 /// Returns a description of this process for the client: version, platform, processor, the devices that the client may use, and the
 /// permissions of the policy.
 fn info(policy: &Policy) -> Result<Any> {
-    let is_cpu = |device: &String| device == "cpu" || device == "cpu:0";
-    let mut devices = match registry::find("anyfn.devices") {
-        // A list of all devices would open the library of the drivers.
-        Some(_) if policy.devices.iter().all(is_cpu) => vec![Device::CPU],
-        Some(devices) => devices.call(())?.get::<Vec<Device>>()?,
-        None => Vec::new(),
-    };
-    devices.retain(|device| policy.allows_device(&device.to_string()));
+    let devices = granted_devices(policy)?;
     let pairs = [
         ("version", Any::new(env!("CARGO_PKG_VERSION"))?),
         ("os", Any::new(std::env::consts::OS)?),
@@ -178,6 +171,36 @@ fn info(policy: &Policy) -> Result<Any> {
     Any::new(Map::<anyfn::String, Any>::try_from_iter(
         pairs.into_iter().map(|(k, v)| (anyfn::String::from(k), v)),
     )?)
+}
+
+/// Returns the available devices that the client may use. Nothing is asked about other devices, because that would open the library of their
+/// drivers, and initialise those of their vendors.
+fn granted_devices(policy: &Policy) -> Result<Vec<Device>> {
+    /// Maximum number of listed devices of one type.
+    const MOST: i32 = 256;
+    /// Number of the attribute that tells whether a device is available.
+    const EXISTS: i32 = 0;
+    if policy.devices.iter().any(|granted| granted == "*") {
+        return registry::find("anyfn.devices")
+            .map_or_else(|| Ok(Vec::new()), |list| list.call(())?.get::<Vec<Device>>());
+    }
+    let Some(attribute) = registry::find("runtime.GetDeviceAttr") else { return Ok(Vec::new()) };
+    let exists = |device: &Device| {
+        let (kind, index) = (device.0.device_type, device.0.device_id);
+        let is_there = attribute.call((kind, index, EXISTS)).and_then(|answer| answer.get::<i64>());
+        is_there.is_ok_and(|is_there| is_there != 0)
+    };
+    let mut devices: Vec<Device> = Vec::new();
+    for granted in &policy.devices {
+        let first: Device = granted.parse()?;
+        let count = if granted.contains(':') { 1 } else { MOST };
+        let of_number = |number| Device::new(first.0.device_type, first.0.device_id + number);
+        devices.extend((0..count).map(of_number).take_while(exists));
+    }
+    let key = |device: &Device| (device.0.device_type, device.0.device_id);
+    devices.sort_by_key(key);
+    devices.dedup_by_key(|device| key(device));
+    Ok(devices)
 }
 
 /// Returns the target triple of this machine, as compilers name it.
@@ -220,7 +243,11 @@ mod tests {
         assert_eq!(devices(&[]), []);
         let all = devices(&["*"]);
         assert!(all.contains(&null) && all.contains(&Device::CPU), "{all:?}");
-        assert!(devices(&[&null.to_string()]) == [null]);
+        assert_eq!(devices(&[&null.to_string()]), [null]);
+        let (kind, second) =
+            (anyfn_runtime::device::type_name(null.0.device_type), Device::new(null.0.device_type, 1));
+        assert_eq!(devices(&[&kind, "cpu:0", &null.to_string()]), [Device::CPU, null, second]);
+        assert_eq!(devices(&["cpu:1", "cuda", "opencl:2147483647", &second.to_string()]), [second]);
     }
 
     #[test]

@@ -123,9 +123,9 @@ fn no_driver(kind: i32) -> String {
     format!("no driver for {} is loaded in this build, only for {}", type_name(kind), loaded.join(", "))
 }
 
-/// Returns true if a device is available.
+/// Returns true if a device is available. Unlike [`why_missing`], which lists the devices with drivers, this opens no library for another type.
 pub fn exists(device: Device) -> bool {
-    why_missing(device).is_none()
+    find(device.0.device_type).is_some_and(|driver| driver.probe(device.0.device_id).is_ok())
 }
 
 /// Returns the recorded work of all devices. Opens no library of drivers, because what is not loaded has executed nothing.
