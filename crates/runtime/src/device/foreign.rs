@@ -259,6 +259,10 @@ unsafe impl Driver for Foreign {
     fn create_stream(&self, index: i32) -> Result<Handle> {
         let mut stream = ptr::null_mut();
         call!(self.create_stream(index, &raw mut stream))?;
+        if stream.is_null() {
+            // NULL is the default stream, which the runtime would destroy with the new one.
+            bail!("RuntimeError", "the driver has created a stream without a handle");
+        }
         Ok(stream)
     }
 
