@@ -43,13 +43,16 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       const types = Object.keys(NUMBERS).join(', ');
       throw invalid(name, `expected \`pointer\`, a type of numbers (${types}) or, at the end, a thread axis, got \`${wrong[0]}\``);
     }
+    if (!/^[\p{XID_Start}_]\p{XID_Continue}*$/u.test(name)) throw invalid(name, 'expected the name of an entry point, an identifier of WGSL');
     const entry = new RegExp(`@workgroup_size\\s*\\(([^)]*)\\)[^{]*?\\bfn\\s+${name}\\s*\\(`).exec(code) ??
       new RegExp(`@compute\\b[^{]*?\\bfn\\s+${name}\\s*\\(`).exec(code);
     if (entry === null) throw invalid(name, `the source has no entry point \`@compute @workgroup_size(..) fn ${name}(..)\``);
     if (/\bvar\s*<\s*(immediate|push_constant)\s*>/.test(code)) {
       throw invalid(name, 'WebGPU has no immediates; declare the numbers with `var<uniform>` at the binding after the buffers');
     }
-    const sizes = (entry[1] ?? '').split(',').map((size) => Number.parseInt(size, 10));
+    // Sizes that are no literals are unknown, and those that are left out are 1.
+    const said = entry[1]?.split(',').filter((size) => size.trim()).map((size) => Number(/^\s*(\d+)[iu]?\s*$/.exec(size)?.[1]));
+    const sizes = said ? [...said, 1, 1] : [];
     const buffers = [];
     for (const [, binding, access, type] of code.matchAll(
       /@binding\s*\(\s*(\d+)\s*u?\s*\)[^;]*?\bvar\s*<\s*storage\s*(?:,\s*(read|read_write)\s*)?>\s*\w+\s*:\s*([^;]+);/g,
@@ -126,11 +129,12 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       () => {
         const all = descriptionsOf(kernel, state);
         code = all.code;
-        return { name: kernel.name, layout: all.layout, pipeline: state.gpu.createComputePipeline(all.pipeline) };
+        return { name: kernel.name, layout: all.layout, pipeline: state.gpu.createComputePipeline(all.pipeline), isProven: false };
       },
       (error) => explain(kernel, state, code, error),
     );
     state.pipelines.set(kernel, made);
+    Promise.all(state.checks).then(() => (made.isProven = true));
     return made;
   }
 
@@ -148,7 +152,7 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       state.gpu.popErrorScope().catch(() => undefined);
     }
     try {
-      state.pipelines.set(kernel, { name: kernel.name, layout: all.layout, pipeline: await made });
+      state.pipelines.set(kernel, { name: kernel.name, layout: all.layout, pipeline: await made, isProven: true });
     } catch (error) {
       if (state.lost !== undefined) throw state.lostError();
       throw await explain(kernel, state, all.code, error);
@@ -216,7 +220,7 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       if (extent < 0) throw invalid(name, `${axis} is ${extent}, which is negative`);
       const dimension = AXES.indexOf(axis);
       if (dimension < 3) grid[dimension] = extent;
-      else if (kernel.sizes[dimension - 3] > 0 && (kernel.sizes[dimension - 3] ?? 1) !== extent) {
+      else if (kernel.sizes[dimension - 3] > 0 && kernel.sizes[dimension - 3] !== extent) {
         throw invalid(name, `${axis} is ${extent}, and the source says ${kernel.sizes[dimension - 3]}`);
       }
     }
@@ -237,8 +241,9 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       const limit = `maxComputeWorkgroupsPerDimension of ${state.name}, ${most}`;
       throw invalid(name, `${grid[over]} blocks along ${AXES[over]} are more than ${limit}`);
     }
-    const { entries, temporary } = bind(kernel, tensors, state);
+    const temporary = [];
     try {
+      const entries = bind(kernel, tensors, state, temporary);
       state.launch(compiled(kernel, state), entries, new Uint8Array(numbers.buffer), grid);
     } finally {
       // Work is executed in order, so the memory can be used again at once.
@@ -246,12 +251,23 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
     }
   }
 
-  /** Returns the entries of the bind group for the tensors of a launch, and the blocks of copies, which the caller frees after it. */
-  function bind(kernel, tensors, state) {
+  /** Throws if the memory of two tensors that a kernel writes overlaps. The browser would refuse all work that is submitted with the launch. */
+  function checkWritten(tensors) {
+    tensors.forEach((one, index) => {
+      const other = tensors.slice(0, index).find((two) => two.number === one.number && two.offset < one.offset + one.bytes && one.offset < two.offset + two.bytes);
+      if (other === undefined) return;
+      const text = `the kernel writes to the tensor and to ${other.where}, and their memory overlaps; pass tensors that share no memory`;
+      throw errorOf('ValueError', `${one.where}: ${text}`);
+    });
+  }
+
+  /** Returns the entries of the bind group for the tensors of a launch. Adds the blocks of copies, which the caller frees, to `temporary`. */
+  function bind(kernel, tensors, state, temporary) {
     const { maxStorageBufferBindingSize: most, minStorageBufferOffsetAlignment: step } = state.limits;
-    const written = new Set(tensors.filter((_, index) => kernel.buffers[index].isWritten).map(({ number }) => number));
-    const temporary = [];
-    const entries = tensors.map((tensor, binding) => {
+    const outputs = tensors.filter((_, index) => kernel.buffers[index].isWritten);
+    checkWritten(outputs);
+    const written = new Set(outputs.map(({ number }) => number));
+    return tensors.map((tensor, binding) => {
       const { number, index, offset, bytes, where } = tensor;
       if (index !== state.index) {
         const copy = `(await x.to('cpu')).to('${state.name}')`;
@@ -276,7 +292,6 @@ function createKernels({ host, stateOf, tensorAt, errorOf }) {
       state.commands().copyBufferToBuffer(block.buffer, offset, copy.buffer, 0, size);
       return { binding, resource: { buffer: copy.buffer, offset: 0, size } };
     });
-    return { entries, temporary };
   }
 
   /** Makes a module of kernels. */

@@ -63,6 +63,8 @@ class State {
     this.kept = new Map();
     this.keptCount = 0;
     this.staging = [];
+    /** Buffers that the browser could not make. They are not kept for other tensors. */
+    this.invalid = new WeakSet();
     this.now = { used: 0, kept: 0, allocated: 0, reused: 0, submitted: 0 };
     /** Checks whose results have not arrived yet, and the error of the earliest one among those that have. */
     this.checks = new Set();
@@ -135,9 +137,9 @@ class State {
     }
   }
 
-  /** Waits for the results of all checks, and throws the first error. */
+  /** Waits for the results of the checks so far, and throws the first error. A page that launches kernels all the time always has others. */
   async settle() {
-    while (this.checks.size) await Promise.all(this.checks);
+    await Promise.all(this.checks);
     const { failure } = this;
     this.failure = undefined;
     if (failure !== undefined) throw failure.error;
@@ -147,11 +149,27 @@ class State {
   // Memory
 
   createBuffer(size, usage, label) {
-    const explain = ({ message }, filter) =>
-      filter === 'out-of-memory'
+    let buffer;
+    const explain = ({ message }, filter) => {
+      this.discard(buffer, size);
+      return filter === 'out-of-memory'
         ? errorOf('MemoryError', `${this.name} has not enough memory for ${size} bytes (${label}): ${message}`)
         : errorOf('RuntimeError', `${this.name} cannot create a buffer of ${size} bytes (${label}): ${message}`);
-    return this.scoped(['validation', 'out-of-memory'], () => this.gpu.createBuffer({ size, usage, label }), explain);
+    };
+    buffer = this.scoped(['validation', 'out-of-memory'], () => this.gpu.createBuffer({ size, usage, label }), explain);
+    return buffer;
+  }
+
+  /** Makes sure that a buffer which the browser could not make is not used again. */
+  discard(buffer, size) {
+    this.invalid.add(buffer);
+    if (buffer === this.uniform) this.uniform = undefined;
+    const same = this.kept.get(size) ?? [];
+    const at = same.indexOf(buffer);
+    if (at < 0) return;
+    same.splice(at, 1);
+    this.now.kept -= size;
+    this.keptCount -= 1;
   }
 
   /** Returns the buffer of a new block. */
@@ -186,7 +204,7 @@ class State {
     this.blocks.delete(number);
     const { buffer, size } = block;
     this.now.used -= size;
-    if (size > KEPT_MAX || this.keptCount >= BLOCKS_MAX) {
+    if (size > KEPT_MAX || this.keptCount >= BLOCKS_MAX || this.invalid.has(buffer)) {
       this.submit();
       buffer.destroy();
       return;
@@ -331,7 +349,9 @@ class State {
   }
 
   /** Records a launch. `numbers` are bytes for the uniform block, to which the last entry of the bind group refers. */
-  launch({ pipeline, layout, name }, entries, numbers, blocks) {
+  launch({ pipeline, layout, name, isProven }, entries, numbers, blocks) {
+    // A pipeline that is invalid makes all work invalid that is submitted with it. So it is submitted alone until the browser has checked it.
+    if (!isProven) this.submit();
     const step = this.limits.minUniformBufferOffsetAlignment;
     const size = Math.ceil(numbers.length / step) * step;
     if (this.launches >= LAUNCHES_MAX || this.numbersUsed + size > NUMBERS) this.submit();
@@ -352,6 +372,7 @@ class State {
       this.pass.dispatchWorkgroups(...blocks);
     }, explain);
     this.launches += 1;
+    if (!isProven) this.submit();
   }
 
   /** Submits the recorded work. */
@@ -363,7 +384,7 @@ class State {
     this.launches = 0;
     this.now.submitted += 1;
     const explain = ({ message }, filter) =>
-      errorOf(filter === 'out-of-memory' ? 'MemoryError' : 'RuntimeError', `${this.name} cannot execute the queued work: ${message}`);
+      errorOf(filter === 'out-of-memory' ? 'MemoryError' : 'RuntimeError', `${this.name} cannot execute the work that was submitted last, and has done nothing of it: ${message}`);
     this.scoped(['validation', 'out-of-memory'], () => {
       if (this.numbersUsed) this.gpu.queue.writeBuffer(this.uniform, 0, this.numbers, 0, this.numbersUsed);
       this.numbersUsed = 0;

@@ -60,6 +60,9 @@ test('tensors, kernels, errors and memory', { skip: skip('webgpu', noBrowser), t
     /^ValueError: kernel `saxpy`: 70000 blocks along blockIdx\.x are more than maxComputeWorkgroupsPerDimension of webgpu:0, 65535/,
     /^ValueError: argument 2 of kernel `saxpy`: the tensor begins at byte 4 of its memory, and WebGPU binds multiples of 256 bytes; pass a copy/,
     /^ValueError: kernel `slow`: threadIdx\.x is 2, and the source says 1/,
+    /^ValueError: kernel `increment`: threadIdx\.y is 2, and the source says 1/,
+    /^ValueError: kernel `increment\(`: expected the name of an entry point/,
+    /^ValueError: argument 1 of kernel `both`: the kernel writes to the tensor and to argument 0 of kernel `both`, and their memory overlaps/,
     /^ValueError: kernel `other`: the source has no entry point/,
     /^ValueError: kernel `saxpy`: expected `pointer`, a type of numbers \(int32, uint32, float32\) or, at the end, a thread axis, got `int64`/,
     /^ValueError: kernel `f`: WebGPU has no immediates/,
@@ -73,6 +76,9 @@ test('tensors, kernels, errors and memory', { skip: skip('webgpu', noBrowser), t
     assert.match(text, /^RuntimeError: kernel `f` cannot be compiled for webgpu:0:\n {2}line 3:10: unresolved value 'y'\n {4}x\[0\] = y;/);
   }
   assert.equal(seen.broken[3], 1000);
+  assert.equal(seen.others, 2);
+  assert.equal(seen.copies, 0);
+  assert.equal(seen.busy, true);
   assert.match(seen.large, /^MemoryError: 536870911 bytes are more than the limit of webgpu:0, maxBufferSize 268435456/);
 
   assert.match(seen.other[0], /^ValueError: argument 2 of kernel `saxpy`: the tensor is on webgpu:1, and others are on webgpu:0/);
@@ -84,6 +90,8 @@ test('tensors, kernels, errors and memory', { skip: skip('webgpu', noBrowser), t
   assert.match(seen.destroyed, /device webgpu:2 is not available: it was lost \(it was destroyed/);
   assert.equal(seen.still, 1000);
   assert.match(seen.memory, /^MemoryError: webgpu:0 has not enough memory for \d+ bytes \(a tensor of 49380 bytes\): no memory left/);
+  assert.match(seen.refused, /^RuntimeError: webgpu:0 cannot create a buffer of \d+ bytes \(a tensor of 217284 bytes\)/);
+  assert.deepEqual(seen.replaced, [54321, 23456]);
   assert.equal(seen.afterwards, 'nothing');
   assert.deepEqual(seen.flat, [true, true, true, true]);
   assert.deepEqual(seen.released, [true, 0]);

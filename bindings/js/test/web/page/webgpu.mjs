@@ -21,6 +21,11 @@ const INCREMENT = `
 @compute @workgroup_size(1) fn increment() { x[0] += 1; }
 @compute @workgroup_size(1, 1, 1) fn slow() { for (var i = 0; i < 1000; i++) { x[0] += 1; } }
 `;
+const BOTH = `
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(1) fn both() { x[0] += 1; y[0] += 1; }
+`;
 
 /** Returns what a function throws, or what its promise rejects with. */
 async function thrown(f) {
@@ -110,6 +115,9 @@ async function use() {
     await thrown(() => saxpy(1, x, y, 4, 70000)),
     await thrown(() => saxpy(1, x, unaligned, 8, 1)),
     await thrown(() => slow(counter, 2)),
+    await thrown(() => anyfn.webgpuModule(INCREMENT, { increment: ['pointer', 'threadIdx.y'] }).getFunction('increment')(counter, 2)),
+    await thrown(() => anyfn.webgpuModule(INCREMENT, { 'increment(': ['pointer'] })),
+    await thrown(() => anyfn.webgpuModule(BOTH, { both: ['pointer', 'pointer'] }).getFunction('both')(y, y)),
     await thrown(() => anyfn.webgpuModule(SAXPY, { other: ['pointer'] })),
     await thrown(() => anyfn.webgpuModule(SAXPY, { saxpy: ['pointer', 'int64'] })),
     await thrown(() => anyfn.webgpuModule('var<immediate> n: i32; @compute @workgroup_size(1) fn f() {}', { f: ['pointer'] })),
@@ -120,8 +128,31 @@ async function use() {
   // A source that does not compile: the browser tells it later, and `prepare` at once.
   const broken = anyfn.webgpuModule('@group(0) @binding(0) var<storage, read_write> x: array<f32>;\n@compute @workgroup_size(1) fn f() {\n  x[0] = y;\n}', { f: ['pointer'] });
   const f = broken.getFunction('f');
+  const total = (await counter.toArray())[0];
+  one(counter);
   f(y);
+  one(counter);
   seen.broken = [await thrown(() => y.to('cpu')), await thrown(() => f(y)), await thrown(() => gpu.prepare(broken)), (await y.toArray()).length];
+  // Launches before and after the broken one are executed.
+  seen.others = (await counter.toArray())[0] - total;
+  // The copies of views for a launch that fails are freed.
+  const inUse = gpu.memory.used;
+  await thrown(() => saxpy(1, first, unaligned, 8, 1));
+  seen.copies = gpu.memory.used - inUse;
+  // A page that launches kernels all the time can still read.
+  let isRead = false;
+  const reading = counter.toArray().then(() => (isRead = true));
+  for (const end = performance.now() + 5000; !isRead && performance.now() < end; ) {
+    one(counter);
+    const { port1, port2 } = new MessageChannel();
+    await new Promise((resolve) => {
+      port1.onmessage = resolve;
+      port2.postMessage(null);
+    });
+    port1.close();
+  }
+  seen.busy = isRead;
+  await reading;
   seen.large = await thrown(() => anyfn.empty([2 ** 29 - 1], 'uint8', 'webgpu:0'));
 
   // A second device.
@@ -148,6 +179,18 @@ async function use() {
   seen.memory = await thrown(() => poor.to('cpu'));
   delete gpu.gpuDevice.popErrorScope;
   await thrown(() => gpu.synchronize());
+  // The buffer that could not be made is not used for other tensors. This one is too large for any device.
+  const create = gpu.gpuDevice.createBuffer;
+  gpu.gpuDevice.createBuffer = function (description) {
+    return create.call(this, { ...description, size: 2 ** 50 });
+  };
+  const [held, freed] = [anyfn.empty([54321], 'float32', 'webgpu:0'), anyfn.empty([23456], 'float32', 'webgpu:0')];
+  delete gpu.gpuDevice.createBuffer;
+  freed.dispose();
+  seen.refused = await thrown(() => gpu.synchronize());
+  held.dispose();
+  seen.replaced = [];
+  for (const size of [54321, 23456]) seen.replaced.push((await anyfn.empty([size], 'float32', 'webgpu:0').toArray()).length);
   seen.afterwards = await thrown(() => gpu.synchronize());
 
   // Tensors come and go.
