@@ -293,8 +293,8 @@ export class Tensor extends ObjectRef {
   to(device: Device | string): Tensor;
 }
 
-/** Name of a WebGPU device, such as `webgpu:0`. */
-export type WebGPUName = 'webgpu' | `webgpu:${number}`;
+/** A WebGPU device, or its name, such as `webgpu:0`. */
+export type WebGPUName = 'webgpu' | `webgpu:${number}` | WebGPUDevice['device'];
 
 /**
  * A tensor on a WebGPU device, which exists in pages: an object of the class `Tensor`. Copies to the CPU are promises. They contain what the
@@ -345,8 +345,8 @@ export interface WebGPUOptions {
 
 /** A WebGPU device, as `requestWebGPU` returns it. */
 export interface WebGPUDevice {
-  /** The device, such as `webgpu:0`. */
-  readonly device: Device;
+  /** The device, such as `webgpu:0`. Tensors on it have the type `WebGPUTensor`. */
+  readonly device: Device & { readonly type: 15 };
   /** The `GPUDevice` of the browser. */
   readonly gpuDevice: any;
   /** Name of the adapter. */

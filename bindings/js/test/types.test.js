@@ -51,11 +51,13 @@ const t = instantiateSync(new Uint8Array(8)).tensor([1]);
 const gpu = await anyfn.requestWebGPU({ features: ['shader-f16'], limits: { maxBufferSize: 2 ** 28 }, powerPreference: 'low-power' });
 const x = anyfn.tensor(new Float32Array(2), { device: 'webgpu:0' });
 const y: WebGPUTensor = anyfn.empty([2], { device: 'webgpu:0' });
+const z: WebGPUTensor = anyfn.tensor([1]).to(gpu.device);
+const type: number = gpu.device.type;
 const here: Promise<Tensor> = x.to('cpu');
 const there: WebGPUTensor = (await here).to('webgpu:0');
 anyfn.getGlobalFunc('f')(x, y.reshape([1, 2]), await there.toArray(), anyfn.tensor([1], { dtype: 'int32' }).to(gpu.device));
 await gpu.prepare(anyfn.webgpuModule('..', { f: ['pointer', 'float32', 'blockIdx.x'] }));
-console.log((await here).data, gpu.memory.used, await gpu.synchronize());
+console.log((await here).data, type, z.device.equals(gpu.device), (await x.to(gpu.device)).shape, gpu.memory.used, await gpu.synchronize());
 console.log(n, t.shape, anyfn.loadModule(new WebAssembly.Module(new ArrayBuffer(8))).kind);
 `;
 const WRONG = [
@@ -67,6 +69,8 @@ const WRONG = [
   `import anyfn from 'anyfn'; anyfn.nothing;`,
   `import anyfn from 'anyfn'; anyfn.tensor(new Float32Array(1)).shape = [1];`,
   `import anyfn from 'anyfn'; anyfn.tensor([1], { device: 'webgpu:0' }).to('cpu').shape;`,
+  `import anyfn from 'anyfn'; anyfn.empty([1], { device: (await anyfn.requestWebGPU()).device }).to('cpu').shape;`,
+  `import anyfn from 'anyfn'; anyfn.tensor([1]).to((await anyfn.requestWebGPU()).device).data;`,
   `import anyfn from 'anyfn'; anyfn.tensor([1], { devise: 'cpu' });`,
   `import anyfn from 'anyfn'; anyfn.requestWebGPU({ powerPreference: 'much' });`,
 ];
