@@ -22,6 +22,10 @@ public final class Accessors {
   private static final Set<String> TAKEN =
       Set.of("object", "check", "clone", "equals", "finalize", "getClass", "hashCode", "notify", "notifyAll", "of", "toString", "wait");
 
+  /** Names of classes that accessors use. An accessor of the same package with such a name would hide the class. */
+  private static final Set<String> USED =
+      Set.of("Boolean", "Double", "LinkedHashMap", "List", "Long", "Map", "Object", "ObjectRef", "ObjectType", "ObjectView", "String");
+
   private static final Set<String> KEYWORDS =
       Set.of(
           ("_ abstract assert boolean break byte case catch char class const continue default do double else enum extends false final finally float for"
@@ -112,9 +116,7 @@ public final class Accessors {
   private static String className(String key) {
     String last = key.substring(key.lastIndexOf('.') + 1);
     String name = identifier(last.substring(0, 1).toUpperCase(java.util.Locale.ROOT) + last.substring(1));
-    // These are imported or belong to java.lang.
-    boolean isUsed = Set.of("List", "Map", "Object", "ObjectRef", "ObjectType", "ObjectView", "Override", "String").contains(name);
-    return isUsed ? name + "_" : name;
+    return USED.contains(name) ? name + "_" : name;
   }
 
   /** Returns a name with which Java can say another one. */
@@ -202,19 +204,19 @@ public final class Accessors {
     String name = classes.get(type.key());
     StringBuilder members = new StringBuilder();
     List<ObjectType.Field> fields = List.copyOf(type.fields());
+    Map<ObjectType.Field, String> said = names(fields);
     if (type.canMake()) {
-      make(members, name, fields);
+      make(members, type.key(), fields, said);
     }
     for (ObjectType.Field field : fields) {
-      accessor(members, field);
+      accessor(members, field, said.get(field));
     }
-    Set<String> used = new java.util.HashSet<>();
-    fields.forEach(field -> used.add(identifier(field.name())));
+    Set<String> used = new java.util.HashSet<>(said.values());
     for (ObjectType.MethodName method : type.methodNames()) {
       // Those that begin with underscores are called by the runtime.
-      String said = identifier(method.name());
-      if (!method.name().startsWith("_") && used.add(said)) {
-        method(members, method, said);
+      String methodName = identifier(method.name());
+      if (!method.name().startsWith("_") && used.add(methodName)) {
+        method(members, method, methodName);
       }
     }
     StringBuilder out = new StringBuilder();
@@ -237,31 +239,53 @@ public final class Accessors {
     return out.append(members).append("}\n").toString();
   }
 
+  /** Returns a name of Java for each field. Fields whose names differ only in what Java does not permit get further underscores. */
+  private static Map<ObjectType.Field, String> names(List<ObjectType.Field> fields) {
+    Map<ObjectType.Field, String> names = new LinkedHashMap<>();
+    // Those that keep their names come first.
+    for (boolean isKept : new boolean[] {true, false}) {
+      for (ObjectType.Field field : fields) {
+        String said = identifier(field.name());
+        if (said.equals(field.name()) == isKept) {
+          while (names.containsValue(said) || USED.contains(said)) {
+            said += "_";
+          }
+          names.put(field, said);
+        }
+      }
+    }
+    return names;
+  }
+
   private static String docOf(ObjectType.Field field) {
     return field.doc().isBlank() ? "the field {@code " + field.name() + "}" : doc(field.doc());
   }
 
-  private void make(StringBuilder out, String name, List<ObjectType.Field> fields) {
+  private void make(StringBuilder out, String key, List<ObjectType.Field> fields, Map<ObjectType.Field, String> names) {
+    String name = classes.get(key);
+    String values = "values";
+    while (names.containsValue(values)) {
+      values += "_";
+    }
     List<String> comment = new ArrayList<>(List.of("Makes an object.", ""));
     List<String> parameters = new ArrayList<>();
     StringBuilder puts = new StringBuilder();
     for (ObjectType.Field field : fields) {
-      String said = identifier(field.name());
+      String said = names.get(field);
       comment.add("@param " + said + " " + docOf(field));
       parameters.add(shown(Json.parse(field.schema())).name + " " + said);
-      puts.append("    fields.put(").append(quoted(field.name())).append(", ").append(said).append(");\n");
+      puts.append("    ").append(values).append(".put(").append(quoted(field.name())).append(", ").append(said).append(");\n");
     }
     comment.add("@return the accessor of a new object");
     out.append('\n');
     comment(out, comment.toArray(String[]::new));
     out.append("  public static ").append(name).append(" of(").append(String.join(", ", parameters)).append(") {\n");
-    out.append("    Map<String, Object> fields = new LinkedHashMap<>();\n").append(puts);
-    out.append("    return new ").append(name).append("(ObjectType.of(TYPE_KEY).newInstance(fields));\n  }\n");
+    out.append("    Map<String, Object> ").append(values).append(" = new LinkedHashMap<>();\n").append(puts);
+    out.append("    return new ").append(name).append("(ObjectType.of(").append(quoted(key)).append(").newInstance(").append(values).append("));\n  }\n");
   }
 
-  private void accessor(StringBuilder out, ObjectType.Field field) {
+  private void accessor(StringBuilder out, ObjectType.Field field, String said) {
     Shown shown = shown(Json.parse(field.schema()));
-    String said = identifier(field.name());
     String value = "object.field(" + quoted(field.name()) + ")";
     out.append('\n');
     String orNull = shown.isPrimitive() || !field.schema().contains("Optional") ? "" : ", or null";

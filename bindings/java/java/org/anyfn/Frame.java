@@ -89,19 +89,19 @@ final class Frame {
     // Up to three numbers pass as numbers. They need no frame, and nothing is released after the call.
     ByteBuffer stack = Stack.current();
     long callee = function.enter();
-    int type;
     try {
-      type = Native.callNumbers(callee, Stack.address(stack), kinds | count, word(first), word(second), word(third));
+      int type = Native.callNumbers(callee, Stack.address(stack), kinds | count, word(first), word(second), word(third));
+      if (type == Value.INT) {
+        return stack.getLong(Stack.RESULT + 8);
+      }
+      if (type == FAILED) {
+        throw Errors.<RuntimeException>sneaky(Errors.take(stack.getLong(Stack.RESULT + 8)));
+      }
+      return take(stack, Stack.RESULT);
     } finally {
+      // Now that the result is taken: the function may be destroyed here, and what it owned may call functions, which write their results there.
       function.leave();
     }
-    if (type == Value.INT) {
-      return stack.getLong(Stack.RESULT + 8);
-    }
-    if (type == FAILED) {
-      throw Errors.<RuntimeException>sneaky(Errors.take(stack.getLong(Stack.RESULT + 8)));
-    }
-    return take(stack, Stack.RESULT);
   }
 
   /** Returns the type of an argument that is a number, or -1. */

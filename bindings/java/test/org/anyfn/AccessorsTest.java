@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.spi.ToolProvider;
 
 /** Accessors that are written for types: they compile without a warning, and a program uses them. */
-final class AccessorsTest {
+public final class AccessorsTest {
   /** A program that uses accessors. */
   private static final String PROGRAM =
       """
@@ -91,6 +91,61 @@ final class AccessorsTest {
             "7 [1, 2] null null",
             "6 true true 3",
             "expected an object of type java.view.Node, got testing.Point"));
+    LibrariesTest.delete(folder);
+  }
+
+  /** A program that uses accessors of types with names that generated code or Java uses. */
+  private static final String ODD =
+      """
+      import java.util.Map;
+      import odd.*;
+      import org.anyfn.ObjectType;
+
+      class Odd {
+        public static void main(String[] args) {
+          for (String key : new String[] {"java.odd.Long", "java.odd.LinkedHashMap"}) {
+            ObjectType.define(key, org.anyfn.AccessorsTest.odd(), null);
+          }
+          Long_ one = Long_.of(1, 2, 3, 4, 5, 6, 7, 8, 9L, "ten", null, 12, 13);
+          System.out.println(one.fields() + " " + one.values() + " " + one.value() + " " + one.class__() + " " + one.class_() + " " + one.a_b_() + " " + one.a_b());
+          one.class_(50);
+          LinkedHashMap_ two = LinkedHashMap_.of(1, 2, 3, 4, 5, 6, 7, 8, null, "ten", one, 12, 13);
+          System.out.println(two.maybe() + " " + one.maybe() + " " + two.größe() + " " + two.found().class_() + " " + two.of_() + " " + two.TYPE_KEY() + " " + two.ObjectType_());
+        }
+      }
+      """;
+
+  /** Fields with such names. */
+  public static Map<String, String> odd() {
+    Map<String, String> fields = new java.util.LinkedHashMap<>();
+    for (String name : List.of("fields", "values", "value", "class", "class_", "a-b", "a_b", "of")) {
+      fields.put(name, "int");
+    }
+    fields.put("maybe", "{\"type\":\"Optional\",\"args\":[{\"type\":\"int\"}]}");
+    fields.put("größe", "str");
+    fields.put("found", "{\"type\":\"Optional\",\"args\":[{\"type\":\"java.odd.Long\"}]}");
+    fields.put("TYPE_KEY", "int");
+    fields.put("ObjectType", "int");
+    return fields;
+  }
+
+  @Test
+  static void oddNames() throws Exception {
+    Path folder = Samples.folder();
+    Path classes = Files.createDirectories(folder.resolve("classes"));
+    String path = System.getProperty("java.class.path");
+    List<ObjectType> types = new ArrayList<>();
+    for (String key : List.of("java.odd.Long", "java.odd.LinkedHashMap")) {
+      types.add(ObjectType.define(key, odd(), null));
+    }
+    List<Path> files = new ArrayList<>(Accessors.write(folder, "odd", types));
+    files.add(Files.writeString(folder.resolve("Odd.java"), ODD));
+    compile(classes, path, files.toArray());
+    List<String> command = new ArrayList<>(Runner.java());
+    command.set(command.size() - 1, classes + ":" + path);
+    command.add("Odd");
+    String output = Runner.output(new ProcessBuilder(command));
+    equal(List.of(output.split("\n")), List.of("1 2 3 4 5 6 7", "null 9 ten 50 8 12 13"));
     LibrariesTest.delete(folder);
   }
 
