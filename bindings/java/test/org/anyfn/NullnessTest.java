@@ -7,6 +7,7 @@ import static org.anyfn.Runner.fails;
 import java.lang.annotation.Annotation;
 import java.lang.reflect.AnnotatedArrayType;
 import java.lang.reflect.AnnotatedType;
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Executable;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
@@ -30,7 +31,7 @@ final class NullnessTest {
           "PackedFunc.invoke", "Function.invoke", "Function.invokeNamed", "Function.convert", "Function.signature", "ObjectRef.field",
           "ObjectRef.call", "ObjectType.attribute", "ObjectType.parent", "Graph.fromJson", "ListRef.set", "ListRef.remove", "DictRef.put",
           "DictRef.remove");
-  /** Public methods, and constructors, of which a parameter may be null. */
+  /** Public methods of which a parameter may be null. Of the constructors, the causes of exceptions may. */
   private static final Set<String> MAY_TAKE_NULL =
       Set.of(
           "Function.convert", "ObjectRef.setField", "ObjectRef.isSame", "ObjectRef.equals", "NativeObject.isSame", "ObjectType.define",
@@ -61,6 +62,7 @@ final class NullnessTest {
     Set<String> taken = new TreeSet<>();
     Set<String> elements = new TreeSet<>();
     try (URLClassLoader loader = new URLClassLoader(path, null); Stream<Path> files = Files.list(classes.resolve("org/anyfn"))) {
+      int causes = 0;
       boolean isMarked = false;
       for (Annotation annotation : Class.forName("org.anyfn.package-info", false, loader).getAnnotations()) {
         isMarked |= annotation.annotationType().getName().equals("org.jspecify.annotations.NullMarked");
@@ -71,6 +73,13 @@ final class NullnessTest {
         Class<?> type = Class.forName("org.anyfn." + name, false, loader);
         if (!Modifier.isPublic(type.getModifiers()) || name.equals("package-info")) {
           continue;
+        }
+        for (Constructor<?> constructor : type.getDeclaredConstructors()) {
+          for (int at = 0; isPublic(constructor) && at < constructor.getParameterCount(); at++) {
+            boolean isCause = constructor.getParameterTypes()[at] == Throwable.class;
+            equal(isNullable(constructor.getAnnotatedParameterTypes()[at]), isCause);
+            causes += isCause ? 1 : 0;
+          }
         }
         for (Method method : type.getDeclaredMethods()) {
           if (isPublic(method)) {
@@ -89,6 +98,7 @@ final class NullnessTest {
           }
         }
       }
+      check(causes > 10, "the classes of exceptions have causes");
       check(isNullable(loader.loadClass("org.anyfn.Tensor").getMethod("strides").getAnnotatedReturnType()), "an array may be null");
     }
     returned.remove("Tensor.strides");
