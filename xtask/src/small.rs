@@ -82,7 +82,8 @@ const FULL: &str = "all features, unwinding, built for speed";
 const FULL_GOAL: u64 = 3_500_000;
 
 /// Name of the library of the device drivers in the table of sizes.
-const DEVICES: &str = "libanyfn_devices.so: the drivers of OpenCL and Vulkan, opened when a device is used";
+const DEVICES: &str =
+    "libanyfn_devices.so: the drivers of OpenCL, Vulkan and CUDA, opened when a device is used";
 
 /// Name, features and goal in bytes of the library that contains what the library of apache-tvm-ffi does.
 const LIKE_PEER: &str = "core, modules, reflect, with all their features, unwinding, built for speed";

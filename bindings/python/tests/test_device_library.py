@@ -58,6 +58,8 @@ print(mapped())
         "anyfn.device('vulkan', 5).exists",
         "anyfn.devices()",
         "anyfn.get_global_func('anyfn.opencl_module')",
+        "anyfn.device('cuda', 0).exists",
+        "anyfn.cuda_module(b'.version 7.0', {'f': ['pointer']}, format='ptx')",
         "anyfn.get_global_func('ffi.Module.load_from_bytes.vulkan', allow_missing=True)",
         "anyfn.get_global_func('anyfn.doctor')()",
     ],

@@ -26,11 +26,12 @@ const REGISTER: &str = "register_drivers";
 const KINDS: [(i32, &str); 3] = [(kDLCUDA, "cuda"), (kDLOpenCL, "opencl"), (kDLVulkan, "vulkan")];
 
 /// Beginnings and ends of the names of the global functions that the library registers for a kind of devices.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 5] = [
     ("ffi.Module.load_from_bytes.", ""),
     ("ffi.Module.load_from_file.", ""),
     ("anyfn.doctor.", ""),
     ("anyfn.", "_module"),
+    ("anyfn.", "_binary_module"),
 ];
 
 pub(crate) static FUNCTIONS: &[FunctionDef] = &functions! {
@@ -132,7 +133,12 @@ mod tests {
 
     #[test]
     fn only_functions_of_drivers_open_the_library() {
-        for name in ["anyfn.opencl_module", "ffi.Module.load_from_bytes.vulkan", "anyfn.doctor.opencl"] {
+        for name in [
+            "anyfn.opencl_module",
+            "anyfn.cuda_binary_module",
+            "ffi.Module.load_from_bytes.vulkan",
+            "anyfn.doctor.opencl",
+        ] {
             assert!(is_served(name.as_bytes()), "{name}");
         }
         for name in

@@ -31,6 +31,7 @@ const FEATURES: &str = "\
     named ffi.FunctionCallNamed\n\
     custom ffi.ModuleCreate\n\
     drivers anyfn.open_d anyfn.register_d\n\
+    cuda anyfn.cuda_ ffi.Module.load_from_file.cu ffi.Module.load_from_bytes.cu\n\
     opencl anyfn.opencl_ ffi.Module.load_from_file.o ffi.Module.load_from_bytes.o\n\
     vulkan anyfn.vulkan_ ffi.Module.load_from_file.v ffi.Module.load_from_bytes.v\n\
     elements anyfn.tensor_full anyfn.tensor_fill anyfn.tensor_cast anyfn.tensor_d anyfn.tensor_text\n\
@@ -86,6 +87,8 @@ mod tests {
             ("anyfn.device_suite", "; this runtime was built without the feature `suite`"),
             ("ffi.ModuleWatchPoll", "; this runtime was built without the feature `watch`"),
             ("ffi.ModuleLoadFromFile", "; this runtime was built without the feature `modules`"),
+            ("anyfn.cuda_module", "; this runtime was built without the feature `cuda`"),
+            ("ffi.Module.load_from_bytes.cuda", "; this runtime was built without the feature `cuda`"),
             ("anyfn.device_name", ""),
             ("no.such.function", ""),
             ("ffi.FunctionCallNamd", "; did you mean ffi.FunctionCallNamed?"),
