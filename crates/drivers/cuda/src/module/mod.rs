@@ -4,13 +4,14 @@
 //! created, saved and loaded where there is no device. A module in CUDA C may also carry code that was compiled earlier: PTX, which the
 //! driver of each newer device translates, or machine code for one architecture. It then runs where NVRTC is not installed.
 
+mod binary;
 mod launch;
 mod program;
 
 use std::sync::Arc;
 
 use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
-use anyfn_kernels::{Kernel, payload, source_of};
+use anyfn_kernels::{Kernel, module, payload, source_of};
 
 use crate::nvrtc::{Form, nvrtc};
 
@@ -92,14 +93,7 @@ struct Content {
 
 impl Content {
     fn new(kernels: Vec<Kernel>, format: Format, code: Vec<u8>) -> Result<Content> {
-        for (at, kernel) in kernels.iter().enumerate() {
-            if kernels[..at].iter().any(|other| other.name == kernel.name) {
-                bail!("ValueError", "kernel `{}` occurs twice", kernel.name);
-            }
-        }
-        if kernels.is_empty() {
-            bail!("ValueError", "a module of kind `cuda` needs at least one kernel");
-        }
+        module::check_names(KIND, kernels.iter())?;
         let is_text = matches!(format, Format::Source | Format::Ptx);
         if is_text && std::str::from_utf8(&code).is_err() {
             bail!("ValueError", "the code of a module in the format `{}` must be UTF-8", format.name());
@@ -107,9 +101,13 @@ impl Content {
         if is_text && code.contains(&0) {
             bail!("ValueError", "the source contains a NUL character");
         }
-        // The driver reads the lengths of machine code from the code itself.
-        if format == Format::Cubin && !code.starts_with(b"\x7fELF") {
-            bail!("ValueError", "the code is not a cubin: it does not begin as an ELF file does");
+        let checked = match format {
+            Format::Cubin => binary::check_cubin(&code),
+            Format::Fatbin => binary::check_fatbin(&code),
+            Format::Source | Format::Ptx => Ok(()),
+        };
+        if let Err(reason) = checked {
+            bail!("ValueError", "the code is not a {}: {reason}", format.name());
         }
         Ok(Content { kernels, format, code, compiled: Vec::new() })
     }
@@ -166,7 +164,7 @@ impl Content {
                 _ => return Err(reader.damaged()),
             };
             let (arch, code) = (reader.text()?.to_owned(), reader.bytes()?.to_vec());
-            if form == Form::Cubin && !code.starts_with(b"\x7fELF") {
+            if form == Form::Cubin && binary::check_cubin(&code).is_err() {
                 return Err(reader.damaged());
             }
             content.compiled.push(Compiled { kernel, form, arch, code });
@@ -244,23 +242,12 @@ pub fn module(source: &str, kernels: Vec<Kernel>, device: Option<Device>) -> Res
 
 fn made(content: Content, device: Option<Device>) -> Result<Module> {
     if let Some(device) = device {
-        if device.0.device_type != anyfn::abi::kDLCUDA {
-            bail!("ValueError", "expected a device of kind `cuda` but got {device}");
-        }
+        let device = module::index_of(device, KIND, anyfn::abi::kDLCUDA)?;
         for index in 0..content.kernels.len() {
-            launch::build(&content, index, device.0.device_id)?;
+            launch::build(&content, index, device)?;
         }
     }
     Module::new(content)
-}
-
-fn parsed(kernels: &Map<Text, Array<Text>>) -> Result<Vec<Kernel>> {
-    let mut parsed = Vec::new();
-    for (name, params) in kernels.iter() {
-        let params: Vec<Text> = params.iter().collect();
-        parsed.push(Kernel::parse(&name, params.iter().map(|param| &**param))?);
-    }
-    Ok(parsed)
 }
 
 /// Creates a module of kind `cuda` from CUDA C. `kernels` maps the name of each kernel to its parameters: "pointer"
@@ -276,7 +263,7 @@ fn cuda_module(
     #[default(None)] device: Option<Device>,
     #[default(None)] arch: Option<Text>,
 ) -> Result<Module> {
-    let mut content = Content::new(parsed(&kernels)?, Format::Source, source.as_bytes().to_vec())?;
+    let mut content = Content::new(module::parse(&kernels)?, Format::Source, source.as_bytes().to_vec())?;
     match arch.as_deref() {
         Some("") if nvrtc().is_err() => {}
         Some(arch) => content.compile(arch)?,
@@ -294,7 +281,7 @@ fn cuda_binary_module(
     format: &str,
     #[default(None)] device: Option<Device>,
 ) -> Result<Module> {
-    made(Content::new(parsed(&kernels)?, Format::of(format)?, code.to_vec())?, device)
+    made(Content::new(module::parse(&kernels)?, Format::of(format)?, code.to_vec())?, device)
 }
 
 /// Loads a module of kind `cuda` from bytes that `save_to_bytes` or Apache TVM has written.
@@ -306,10 +293,7 @@ fn load_from_bytes(bytes: anyfn::Bytes) -> Result<Module> {
 /// Loads a module of kind `cuda` from a file that `write_to_file` has written.
 #[register("ffi.Module.load_from_file.cuda")]
 fn load_from_file(path: &str, _format: &str) -> Result<Module> {
-    match std::fs::read(path) {
-        Ok(bytes) => load_from_bytes(anyfn::Bytes::from(&*bytes)),
-        Err(error) => bail!("RuntimeError", "Cannot read {path}: {error}"),
-    }
+    module::load_file(path, load_from_bytes)
 }
 
 #[cfg(test)]
@@ -322,7 +306,7 @@ mod tests {
     }
 
     fn compiled(form: Form, arch: &str) -> Compiled {
-        Compiled { kernel: "f".into(), form, arch: arch.into(), code: b"\x7fELF code".to_vec() }
+        Compiled { kernel: "f".into(), form, arch: arch.into(), code: binary::tests::cubin() }
     }
 
     #[test]
@@ -372,6 +356,7 @@ mod tests {
         let kernels = || vec![Kernel::parse("f", ["pointer"]).unwrap()];
         for (format, code) in [
             (Format::Cubin, &b"text"[..]),
+            (Format::Fatbin, b"text"),
             (Format::Ptx, b"\xff"),
             (Format::Source, b"a\0b"),
             (Format::Ptx, b"a\0"),
