@@ -685,6 +685,7 @@ EXPORT Code cuEventCreate(void **event, unsigned int flags) {
 
 EXPORT Code cuEventDestroy_v2(void *event) {
   if (Code code = enter("cuEventDestroy_v2")) return code;
+  if (contexts.empty() || !contexts.back()) return INVALID_CONTEXT;
   std::lock_guard<std::mutex> guard(state().lock);
   return state().events.erase(event) ? SUCCESS : INVALID_HANDLE;
 }
@@ -709,7 +710,7 @@ EXPORT Code cuEventRecord(void *event, void *handle) {
 }
 
 EXPORT Code cuEventQuery(void *event) {
-  ENTER(cuEventQuery);
+  ENTER_CONTEXT(cuEventQuery);
   std::shared_ptr<Event> found = event_of(event);
   if (!found) return INVALID_HANDLE;
   std::lock_guard<std::mutex> guard(found->lock);
@@ -717,7 +718,7 @@ EXPORT Code cuEventQuery(void *event) {
 }
 
 EXPORT Code cuEventSynchronize(void *event) {
-  ENTER(cuEventSynchronize);
+  ENTER_CONTEXT(cuEventSynchronize);
   std::shared_ptr<Event> found = event_of(event);
   if (!found) return INVALID_HANDLE;
   unsigned long which;
@@ -725,13 +726,12 @@ EXPORT Code cuEventSynchronize(void *event) {
     std::lock_guard<std::mutex> guard(found->lock);
     which = found->recorded;
   }
-  Device *device = contexts.empty() ? nullptr : contexts.back();
   found->wait(which, device);
-  return device ? device->lost.load() : SUCCESS;
+  return device->lost;
 }
 
 EXPORT Code cuEventElapsedTime(float *milliseconds, void *start, void *end) {
-  ENTER(cuEventElapsedTime);
+  ENTER_CONTEXT(cuEventElapsedTime);
   std::shared_ptr<Event> first = event_of(start), second = event_of(end);
   if (!first || !second || !first->has_time || !second->has_time) return INVALID_HANDLE;
   for (const auto &event : {first, second}) {
@@ -752,7 +752,11 @@ EXPORT Code cuModuleLoadDataEx(void **module, const void *image, unsigned int co
     if (options[i] == 6) room = (size_t)values[i];
   }
   auto say = [&](const std::string &text) {
-    if (log && room) snprintf(log, room, "%s", text.c_str());
+    if (!log || !room) return;
+    snprintf(log, room, "%s", text.c_str());
+    /* The size of the log takes the place of that of the buffer. */
+    for (unsigned int i = 0; i < count; ++i)
+      if (options[i] == 6) values[i] = (void *)strlen(log);
   };
   std::string path, text;
   if (!memcmp(image, "\177ELF", 4)) {

@@ -85,7 +85,7 @@ functions! {
     cuEventQuery(Raw);
     cuEventSynchronize(Raw);
     cuEventElapsedTime(*mut f32, Raw, Raw);
-    cuModuleLoadDataEx(*mut Raw, *const c_void, u32, *const i32, *const *mut c_void);
+    cuModuleLoadDataEx(*mut Raw, *const c_void, u32, *mut i32, *mut *mut c_void);
     cuModuleUnload(Raw);
     cuModuleGetFunction(*mut Raw, Raw, *const c_char);
     cuFuncGetAttribute(*mut i32, i32, Raw);
@@ -137,6 +137,7 @@ pub(crate) fn is_lost(code: i32) -> bool {
     const DEVICE_UNAVAILABLE: i32 = 46;
     const ECC_UNCORRECTABLE: i32 = 214;
     const NVLINK_UNCORRECTABLE: i32 = 220;
+    const CONTAINED: i32 = 226;
     const ILLEGAL_ADDRESS: i32 = 700;
     const LAUNCH_TIMEOUT: i32 = 702;
     const CONTEXT_IS_DESTROYED: i32 = 709;
@@ -145,18 +146,20 @@ pub(crate) fn is_lost(code: i32) -> bool {
     // Stack errors, illegal instructions, misaligned addresses, wrong address spaces and program counters, and other failures of a launch.
     const HARDWARE_STACK_ERROR: i32 = 714;
     const LAUNCH_FAILED: i32 = 719;
+    const TENSOR_MEMORY_LEAK: i32 = 721;
     matches!(
         code,
         DEINITIALIZED
             | DEVICE_UNAVAILABLE
             | ECC_UNCORRECTABLE
             | NVLINK_UNCORRECTABLE
+            | CONTAINED
             | ILLEGAL_ADDRESS
             | LAUNCH_TIMEOUT
             | CONTEXT_IS_DESTROYED
             | ASSERT
             | SYSTEM_NOT_READY
-            | HARDWARE_STACK_ERROR..=LAUNCH_FAILED
+            | HARDWARE_STACK_ERROR..=LAUNCH_FAILED | TENSOR_MEMORY_LEAK
     )
 }
 
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn errors_of_kernels_lose_the_context() {
-        for code in [46, 214, 700, 702, 710, 714, 717, 719] {
+        for code in [46, 214, 226, 700, 702, 710, 714, 717, 719, 721] {
             assert!(is_lost(code), "{code}");
         }
         for code in [0, 1, 2, 201, 209, 222, 500, 600, 701, 720] {

@@ -9,6 +9,7 @@ use anyfn::{Result, bail};
 use anyfn_driver::{
     Attribute, Driver, Handle, MemoryKind, MemoryLocation, MemoryStatistics, Request, Transfer, Value, Work,
 };
+use anyfn_kernels::pooled;
 
 use crate::api::{self, Address, Raw};
 use crate::event::CuEvent;
@@ -105,7 +106,11 @@ pub(crate) fn queue_in(
     }
     command.queued(what);
     if is_foreign {
-        system.check(code(opened.after_foreign(stream)), "use a stream of another library", device)?;
+        system.check(
+            code(opened.after_foreign(&system.api, stream)),
+            "use a stream of another library",
+            device,
+        )?;
     }
     Ok(())
 }
@@ -188,6 +193,10 @@ unsafe impl Driver for Cuda {
                 let ((system, device), (_, other)) = (available(index)?, available(other)?);
                 let (here, there) =
                     (device.opened(&system.api)?.context(), other.opened(&system.api)?.context());
+                // The stream is that of the device which is read, but earlier work on the memory that is written may be in the default stream
+                // of its own device, also that of a former user of the memory.
+                // SAFETY: NULL is the default stream.
+                unsafe { self.synchronize_stream(other.index, ptr::null_mut()) }?;
                 let copy = || {
                     // SAFETY: the caller guarantees both ranges and the stream, and the contexts live until the process ends.
                     unsafe { (system.api.cuMemcpyPeerAsync)(to, there, from, here, *bytes, *stream) }
@@ -252,9 +261,9 @@ unsafe impl Driver for Cuda {
 
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()> {
         let (system, device) = available(index)?;
-        let _current = device.enter(system)?;
         // A new event each time, because another thread may still use the last one.
-        let made = CuEvent::create(&system.api, api::EVENT_DEFAULT)
+        let context = device.opened(&system.api)?.context();
+        let made = CuEvent::create(&system.api, context, api::EVENT_DEFAULT)
             .and_then(|event| event.record(stream).map(|()| event));
         let made = made.map_err(|code| system.error(code, "record an event", device))?;
         // SAFETY: the caller passes a live event.
@@ -277,7 +286,6 @@ unsafe impl Driver for Cuda {
         let (system, device) = available(index)?;
         // SAFETY: the caller passes a live event.
         let Some(last) = unsafe { recorded(event) }.lock().clone() else { return Ok(()) };
-        let _current = device.enter(system)?;
         last.wait().map_err(|code| system.error(code, "wait for an event", device))
     }
 
@@ -287,7 +295,6 @@ unsafe impl Driver for Cuda {
         let start = unsafe { recorded(start) }.last()?;
         // SAFETY: the caller passes a live event.
         let end = unsafe { recorded(end) }.last()?;
-        let _current = device.enter(system)?;
         start.until(&end).map_err(|code| system.error(code, "read the time of an event", device))
     }
 
@@ -304,7 +311,7 @@ unsafe impl Driver for Cuda {
     }
 
     fn release_memory(&self, index: i32) -> usize {
-        system::known(index).map_or(0, |(_, device)| memory::release(device))
+        system::known(index).map_or(0, |(_, device)| pooled::release(device))
     }
 
     fn memory_statistics(&self, index: i32) -> Option<MemoryStatistics> {

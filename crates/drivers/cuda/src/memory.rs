@@ -3,10 +3,11 @@
 use core::ffi::c_void;
 use core::ptr;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{MutexGuard, PoisonError, RwLock};
 
-use anyfn::{Result, bail};
-use anyfn_driver::{ALIGNMENT, Pool, Request};
+use anyfn::Result;
+use anyfn_driver::{Pool, Request};
+use anyfn_kernels::pooled::{self, Pooled};
 
 use crate::api::{self, Address};
 use crate::block::Block;
@@ -36,6 +37,10 @@ fn lend(mut block: Block, request: Request) -> *mut c_void {
 
 /// Returns the block for an address within it: its device, and the bytes from the address to the end.
 pub(crate) fn block_at(address: usize) -> Option<(i32, usize)> {
+    // The table may be locked for ever in a forked child.
+    if is_forked() {
+        return None;
+    }
     let lent = LENT.read().unwrap_or_else(PoisonError::into_inner);
     let (start, found) = lent.range(..=address).next_back()?;
     let rest = found.bytes.checked_sub(address - start)?;
@@ -67,15 +72,32 @@ pub(crate) fn device_of(address: usize) -> Option<i32> {
     (code == api::SUCCESS).then_some(device)
 }
 
-/// Size of the block for a request, and true if it is kept when it is freed: only blocks with the usual alignment are kept.
-fn size_of_block(request: Request) -> (usize, bool) {
-    if request.alignment <= DRIVER_ALIGNMENT.max(ALIGNMENT) {
-        (Pool::<Block>::size_class(request.bytes), true)
-    } else {
-        (request.bytes.saturating_add(request.alignment), false)
+impl Pooled for CuDevice {
+    type Block = Block;
+
+    const KIND: &'static str = "cuda";
+
+    fn index(&self) -> i32 {
+        self.index
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool<Block>> {
+        CuDevice::pool(self)
+    }
+
+    fn largest(&self) -> usize {
+        self.limits.memory
+    }
+
+    fn is_free(block: &Block) -> bool {
+        block.is_free()
     }
 }
 
+/// Allocates a block of `size` bytes.
+///
+/// # Errors
+/// Returns `MemoryError` if the device does not have the memory.
 fn new_block(system: &'static System, device: &CuDevice, size: usize) -> Result<Block> {
     let _current = device.enter(system)?;
     let mut address = 0;
@@ -94,51 +116,10 @@ fn new_block(system: &'static System, device: &CuDevice, size: usize) -> Result<
 /// Returns `MemoryError` if the device does not have the memory, even without the freed blocks that were kept.
 pub(crate) fn allocate(index: i32, request: Request) -> Result<*mut c_void> {
     let (system, device) = available(index)?;
-    let (size, is_kept) = size_of_block(request);
-    if size > device.limits.memory {
-        bail!(
-            "MemoryError",
-            "cannot allocate {} bytes on cuda:{index}: it has {} bytes of memory",
-            request.bytes,
-            device.limits.memory
-        );
-    }
-    if is_kept {
-        let kept = device.pool().take(size, Block::is_free);
-        if let Some(block) = kept {
-            return Ok(lend(block, request));
-        }
-    }
-    let mut reserved = device.pool().reserve(size);
-    if reserved.is_err() {
-        release(device);
-        reserved = device.pool().reserve(size);
-    }
-    if let Err(free) = reserved {
-        bail!("MemoryError", "cannot allocate {size} bytes on cuda:{index}: {free} bytes are free");
-    }
-    let mut made = new_block(system, device, size);
-    // Memory that another library or process uses may be missing, too.
-    if made.as_ref().is_err_and(|error| error.kind() == "MemoryError") && release(device) > 0 {
-        made = new_block(system, device, size);
-    }
-    match made {
-        Ok(block) => Ok(lend(block, request)),
-        Err(error) => {
-            device.pool().forget(size);
-            Err(error)
-        }
-    }
-}
-
-/// Frees all blocks of a device that are kept, and returns the number of their bytes.
-pub(crate) fn release(device: &CuDevice) -> usize {
-    let mut pool = device.pool();
-    let bytes = pool.statistics().kept;
-    let blocks = pool.release();
-    drop(pool);
-    drop(blocks);
-    bytes
+    // Room for a start at a multiple of a larger alignment than the driver's.
+    let room = if request.alignment > DRIVER_ALIGNMENT { request.alignment } else { 0 };
+    let block = pooled::allocate(device, request, |size| new_block(system, device, size.saturating_add(room)))?;
+    Ok(lend(block, request))
 }
 
 /// Keeps memory for later allocations, or frees it.
@@ -150,24 +131,15 @@ pub(crate) unsafe fn free(index: i32, data: *mut c_void, request: Request) {
     if is_forked() {
         return;
     }
-    let Some(mut lent) = LENT.write().unwrap_or_else(PoisonError::into_inner).remove(&data.addr()) else {
-        return;
-    };
-    let Some((system, device)) = system::known(index) else { return };
-    let (size, is_kept) = size_of_block(request);
-    let is_usable = is_kept && system::device(index).is_ok();
-    let after = device.enter(system).ok().filter(|_| is_usable).and_then(|_current| device.markers(system));
-    let over = match after {
-        Some(after) => {
-            lent.block.after = after;
-            device.pool().put(size, lent.block)
-        }
-        None => {
-            device.pool().forget(size);
-            vec![lent.block]
-        }
-    };
-    drop(over);
+    let lent = LENT.write().unwrap_or_else(PoisonError::into_inner).remove(&data.addr());
+    let (Some(lent), Some((system, device))) = (lent, system::known(index)) else { return };
+    pooled::free(device, request, lent.block, |block| {
+        let is_usable = system::device(index).is_ok();
+        let after = if is_usable { device.markers(system) } else { None };
+        let is_known = after.is_some();
+        block.after = after.unwrap_or_default();
+        is_known
+    });
 }
 
 /// Memory for the duration of a copy.

@@ -3,6 +3,7 @@
 use core::ffi::c_char;
 use core::ptr;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
@@ -34,7 +35,7 @@ pub(crate) struct CuDevice {
     pool: Mutex<Pool<Block>>,
     /// The error after which the context cannot be used any more.
     lost: OnceLock<String>,
-    opened: OnceLock<Result<Opened, String>>,
+    opened: OnceLock<Opened>,
 }
 
 /// Limits of a device.
@@ -150,17 +151,26 @@ impl System {
 impl CuDevice {
     /// Returns the context and the streams of the device. The first call makes the primary context active.
     pub(crate) fn opened(&self, api: &Api) -> Result<&Opened> {
-        let opened = self.opened.get_or_init(|| {
-            let mut context = ptr::null_mut();
-            // SAFETY: a device that the driver listed.
-            match unsafe { (api.cuDevicePrimaryCtxRetain)(&raw mut context, self.id) } {
-                api::SUCCESS => Ok(Opened { context, streams: Mutex::default(), foreign: Mutex::default() }),
-                code => Err(format!("cuDevicePrimaryCtxRetain returned {}", api.code_name(code))),
-            }
-        });
-        opened
-            .as_ref()
-            .map_err(|reason| anyfn::error!("RuntimeError", "cannot use cuda:{}: {reason}", self.index))
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let mut context = ptr::null_mut();
+        // SAFETY: a device that the driver listed.
+        match unsafe { (api.cuDevicePrimaryCtxRetain)(&raw mut context, self.id) } {
+            // All threads get the same context.
+            api::SUCCESS => Ok(self.opened.get_or_init(|| Opened {
+                context,
+                streams: Mutex::default(),
+                foreign: Mutex::default(),
+            })),
+            // Not kept: another process may use up the memory of the device, or the whole device, for some time.
+            code => Err(anyfn::error!(
+                "RuntimeError",
+                "cannot use cuda:{}: cuDevicePrimaryCtxRetain returned {}",
+                self.index,
+                api.code_name(code)
+            )),
+        }
     }
 
     /// Makes the context of the device the current one of this thread until the result is dropped.
@@ -197,15 +207,15 @@ impl CuDevice {
     }
 
     /// Returns events behind the work of all streams; none if there is only the default stream, whose work runs in order. Returns `None`
-    /// if the driver fails. The context must be current.
+    /// if the driver fails.
     pub(crate) fn markers(&self, system: &'static System) -> Option<Vec<CuEvent>> {
-        let opened = self.opened.get()?.as_ref().ok()?;
+        let opened = self.opened.get()?;
         let (streams, foreign) = (opened.streams(), opened.foreign());
         if streams.is_empty() && foreign.is_empty() {
             return Some(Vec::new());
         }
         let record = |stream: usize| {
-            let event = CuEvent::create(&system.api, api::EVENT_DISABLE_TIMING).ok()?;
+            let event = CuEvent::create(&system.api, opened.context, api::EVENT_DISABLE_TIMING).ok()?;
             event.record(ptr::with_exposed_provenance_mut(stream)).ok().map(|()| event)
         };
         let own: Option<Vec<CuEvent>> = streams.iter().copied().chain([0]).map(record).collect();
@@ -250,7 +260,9 @@ impl Opened {
     /// # Errors
     /// Returns the error code of the driver.
     pub(crate) fn before_foreign(&self, api: &'static Api, stream: Raw) -> Result<(), i32> {
-        if self.foreign().contains_key(&key(stream)) {
+        // Locked until the stream is known: memory that is freed meanwhile would get no event, although its work may not have finished.
+        let mut foreign = self.foreign();
+        if foreign.contains_key(&key(stream)) {
             return Ok(());
         }
         // SAFETY: NULL is the default stream of the current context.
@@ -258,8 +270,7 @@ impl Opened {
         if code != api::SUCCESS {
             return Err(code);
         }
-        let event = CuEvent::create(api, api::EVENT_DISABLE_TIMING)?;
-        let mut foreign = self.foreign();
+        let event = self.marker(api)?;
         // A program that creates many streams keeps the events of the last ones only.
         if foreign.len() >= FOREIGN
             && let Some(oldest) = foreign.keys().next().copied()
@@ -267,7 +278,7 @@ impl Opened {
         {
             event.wait()?;
         }
-        foreign.entry(key(stream)).or_insert(event);
+        foreign.insert(key(stream), event);
         Ok(())
     }
 
@@ -275,11 +286,16 @@ impl Opened {
     ///
     /// # Errors
     /// Returns the error code of the driver.
-    pub(crate) fn after_foreign(&self, stream: Raw) -> Result<(), i32> {
-        match self.foreign().get(&key(stream)) {
-            Some(event) => event.record(stream),
-            None => Ok(()),
+    pub(crate) fn after_foreign(&self, api: &'static Api, stream: Raw) -> Result<(), i32> {
+        match self.foreign().entry(key(stream)) {
+            Entry::Occupied(entry) => entry.get().record(stream),
+            // Another thread has used many streams meanwhile.
+            Entry::Vacant(entry) => entry.insert(self.marker(api)?).record(stream),
         }
+    }
+
+    fn marker(&self, api: &'static Api) -> Result<CuEvent, i32> {
+        CuEvent::create(api, self.context, api::EVENT_DISABLE_TIMING)
     }
 }
 

@@ -56,9 +56,14 @@ impl Command {
         command
     }
 
+    fn event(&self) -> Option<CuEvent> {
+        let context = self.device.opened(&self.system.api).ok()?.context();
+        CuEvent::create(&self.system.api, context, api::EVENT_DEFAULT).ok()
+    }
+
     #[cold]
     fn begin(&mut self) {
-        let event = || CuEvent::create(&self.system.api, api::EVENT_DEFAULT).ok();
+        let event = || self.event();
         let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
         if record.bases.iter().all(|base| base.device != self.device.index) {
             // The work before it delays the event, so the clock of the host is read after waiting for it.
@@ -82,8 +87,8 @@ impl Command {
 
     #[cold]
     fn record(self, name: String) {
+        let Some(end) = self.event() else { return };
         let Some(start) = self.start else { return };
-        let Ok(end) = CuEvent::create(&self.system.api, api::EVENT_DEFAULT) else { return };
         if end.record(self.stream).is_err() {
             return;
         }

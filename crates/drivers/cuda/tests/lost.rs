@@ -70,6 +70,15 @@ fn a_lost_device_is_named_and_not_used_again() {
     assert!(why_missing(DEVICE).unwrap().starts_with("it was lost") && !devices().contains(&DEVICE));
     assert!(driver_of(DEVICE).is_err());
 
+    // An error of the first use is not kept.
+    fail(c"cuDevicePrimaryCtxRetain".as_ptr(), 2);
+    refused(
+        Tensor::zeros_on(DType::INT32, &[64], OTHER),
+        "RuntimeError",
+        "cannot use cuda:1: cuDevicePrimaryCtxRetain returned CUDA_ERROR_OUT_OF_MEMORY (2)",
+    );
+    fail(c"cuDevicePrimaryCtxRetain".as_ptr(), 0);
+
     // The other device works, and the memory of the lost one is returned.
     let y = Tensor::zeros_on(DType::INT32, &[64], OTHER).unwrap();
     f.call((&y, 0, 64)).unwrap();

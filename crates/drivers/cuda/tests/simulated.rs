@@ -1,6 +1,8 @@
 //! The driver of CUDA devices and its modules, on a simulated CUDA driver: nothing here runs on a GPU.
 
 mod common;
+#[path = "../../testing/driver.rs"]
+mod driver;
 
 use core::ffi::{c_char, c_int, c_void};
 use std::time::{Duration, Instant};
@@ -12,8 +14,7 @@ use anyfn::{
 };
 use anyfn_cuda::{Kernel, module};
 use anyfn_loader as _;
-use anyfn_runtime::device::{Attribute, Event, Memory, Stream, Value, devices, driver_of, synchronize};
-use anyfn_runtime::suite::{Lists, run};
+use anyfn_runtime::device::{Attribute, Event, Stream, Value, devices, driver_of, synchronize};
 use common::{function, is_ready};
 
 const DEVICE: Device = Device::new(kDLCUDA, 0);
@@ -93,17 +94,10 @@ fn every_device_passes_the_suite() {
     if !is_ready() {
         return;
     }
-    let lists = Lists {
-        unsupported: &[("scopes", "global memory is the only kind of memory that this driver allocates")],
-        expected_failures: &[],
-    };
+    let unsupported = [("scopes", "global memory is the only kind of memory that this driver allocates")];
+    driver::every_device_passes_the_suite(DEVICE, &unsupported, 18);
     let found: Vec<Device> = devices().into_iter().filter(|device| device.0.device_type == kDLCUDA).collect();
     assert_eq!(found, [DEVICE, OTHER]);
-    for device in found {
-        let report = run(device, &lists);
-        assert!(report.problems.is_empty(), "{device}: {:?}", report.problems);
-        assert_eq!(report.passed.len(), 18, "{:?}", report.passed);
-    }
     let of = |attribute| driver_of(DEVICE).unwrap().attribute(0, attribute);
     assert_eq!(of(Attribute::ComputeVersion), Some(Value::Text("8.0".into())));
     assert_eq!(of(Attribute::MaxThreadsPerBlock), Some(Value::Int(1024)));
@@ -116,19 +110,7 @@ fn overlapping_ranges_are_copied() {
     if !is_ready() {
         return;
     }
-    let mut memory = Memory::allocate(DEVICE, 100, 64).unwrap();
-    let bytes: Vec<u8> = (0..100).collect();
-    for (from, to) in [(0, 10), (10, 0), (5, 5)] {
-        memory.write(0, &bytes).unwrap();
-        let (start, end) = (memory.place(from, 50).unwrap(), memory.place(to, 50).unwrap());
-        // SAFETY: both ranges are in `memory`, which is alive until it is read.
-        unsafe { anyfn_runtime::device::copy_bytes(start, end, 50, core::ptr::null_mut()) }.unwrap();
-        let mut got = vec![0; 100];
-        memory.read(0, &mut got).unwrap();
-        let mut expected = bytes.clone();
-        expected.copy_within(from..from + 50, to);
-        assert_eq!(got, expected, "{from} -> {to}");
-    }
+    driver::overlapping_ranges_are_copied(DEVICE);
 }
 
 #[test]
@@ -215,7 +197,7 @@ fn wrong_calls_are_refused() {
         "RuntimeError",
         "found only cuda:0 (simulated CUDA device 0, not a GPU, sm_80, driver of CUDA 12.9), cuda:1",
     );
-    refused(Tensor::empty(DType::UINT8, &[1 << 40], DEVICE), "MemoryError", "bytes of memory");
+    refused(Tensor::empty(DType::UINT8, &[1 << 40], DEVICE), "MemoryError", "its largest buffer has");
     // Everything still works.
     add.call((&x, &y, &x, 4, 1, 4)).unwrap();
     assert_eq!(host::<f32>(&x), [3.0; 4]);
@@ -310,7 +292,9 @@ fn modules_carry_compiled_code() {
     assert_eq!(host::<i32>(&x), [7; 3]);
     let foreign = made(b".version 8.0", "ptx").unwrap();
     refused(of(foreign).call((&x, 3)), "RuntimeError", "CUDA_ERROR_INVALID_PTX (218)");
-    refused(made(b"text", "cubin"), "ValueError", "the code is not a cubin");
+    refused(made(b"text", "cubin"), "ValueError", "the code is not a cubin: it does not begin as");
+    refused(made(b"\x7fELF\x02\x01", "cubin"), "ValueError", "the code is not a cubin: it is incomplete");
+    refused(made(b"text", "fatbin"), "ValueError", "the code is not a fatbin: it does not begin as");
     refused(
         made(b"text", "cl"),
         "ValueError",
@@ -355,6 +339,14 @@ fn copies_and_kernels_in_streams_are_ordered() {
             assert_eq!(host::<i32>(&y)[..5], [0; 5], "{handle:p} {round}");
         }
     }
+    // A copy to another device waits for the work there.
+    let (x, y) = (ints(4), Tensor::zeros_on(DType::INT32, &[4], OTHER).unwrap());
+    f.call((&y, 0, 4)).unwrap();
+    delay(1, core::ptr::null_mut(), 60);
+    f.call((&y, 5, 4)).unwrap();
+    x.copy_to(&y).unwrap();
+    synchronize(OTHER).unwrap();
+    assert_eq!(host::<i32>(&y), [0; 4]);
     // Later work waits for an event.
     let (x, event) = (ints(4), Event::create(DEVICE).unwrap());
     delay(0, own.as_raw(), 60);

@@ -140,9 +140,9 @@ impl Program {
         const LOG: usize = 16 << 10;
         let _current = device.enter(system).map_err(|error| (0, error))?;
         let mut log = vec![0_u8; LOG];
-        let options = [api::JIT_ERROR_LOG_BUFFER, api::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver takes sizes as the values of pointers.
-        let values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG - 1)];
+        let mut options = [api::JIT_ERROR_LOG_BUFFER, api::JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // The driver takes sizes as the values of pointers, and writes the size of the log in place of that of the buffer.
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG - 1)];
         let mut image = code.bytes.to_vec();
         if code.is_text {
             image.push(0);
@@ -154,8 +154,8 @@ impl Program {
                 &raw mut handle,
                 image.as_ptr().cast(),
                 options.len() as u32,
-                options.as_ptr(),
-                values.as_ptr(),
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
             )
         };
         if result == api::SUCCESS {
@@ -215,7 +215,7 @@ fn compiled_now<'a>(device: &'a CuDevice, source: &'a str) -> impl FnOnce() -> R
             anyfn::error!(
                 "RuntimeError",
                 "cannot compile a kernel in CUDA C for cuda:{}: {reason}; install NVRTC (it is part of the CUDA toolkit, and in PyPI the \
-                 package `nvidia-cuda-nvrtc-cu12`), or build the module where it is installed, which adds PTX",
+                 package `nvidia-cuda-nvrtc-cu12`, whose library ANYFN_NVRTC_LIBRARY must name), or build the module where it is installed, which adds PTX",
                 device.index
             )
         };
