@@ -14,6 +14,11 @@ pub const HEADER: usize = 16;
 /// Maximum size of one frame's payload, in bytes.
 pub const PAYLOAD_MAX: usize = 256 << 10;
 
+/// Receivers whose messages are shorter than this, such as boards, refuse longer frames at once, because these exhaust their memory.
+/// Other receivers accept all frames of at most [`PAYLOAD_MAX`], because a sender need not know the limit: a server is not told that of
+/// its client, and earlier versions of this crate sent bulk data in the longest frames.
+const STRICT: usize = 64 << 10;
+
 /// Flag of a frame whose message continues in a later frame.
 const MORE: u8 = 1;
 
@@ -95,7 +100,10 @@ impl fmt::Display for Malformed {
             Malformed::Kind(kind) => write!(f, "unknown frame kind {kind}"),
             Malformed::Flags => write!(f, "unknown frame flags"),
             Malformed::Length(length) => {
-                write!(f, "expected a frame of at most {PAYLOAD_MAX} bytes, got {length}")
+                write!(
+                    f,
+                    "expected a frame of at most {PAYLOAD_MAX} bytes, and no longer than a message may be, got {length}"
+                )
             }
             Malformed::Message => {
                 write!(f, "fragmented messages exceed the agreed length, or too many of them are incomplete")
@@ -249,7 +257,8 @@ impl Frames {
             if head[5] & !MORE != 0 || head[6..8] != [0, 0] || (more && !kind.has_parts()) {
                 return Err(Malformed::Flags);
             }
-            if length as usize > PAYLOAD_MAX.min(self.message_max) {
+            let most = if self.message_max < STRICT { self.message_max } else { PAYLOAD_MAX };
+            if length as usize > most {
                 return Err(Malformed::Length(length));
             }
             let length = length as usize;

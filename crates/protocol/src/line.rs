@@ -20,6 +20,8 @@ pub const WINDOW: usize = 4;
 const OVERHEAD: usize = 6;
 /// Maximum length of an encoded packet: one byte for each 254 bytes, rounded up.
 const ENCODED_MAX: usize = DATA_MAX + OVERHEAD + 1;
+/// Maximum number of received bytes that wait to be taken, before further packets are ignored. They are sent again.
+const RECEIVED_MAX: usize = 4096;
 /// Time after which packets that are not acknowledged are sent again.
 const AGAIN: Duration = Duration::from_millis(400);
 
@@ -140,7 +142,8 @@ impl Line {
         core::mem::take(&mut self.out)
     }
 
-    /// Takes the bytes of the stream that have arrived.
+    /// Takes the bytes of the stream that have arrived. At most about 4 KiB wait to be taken; what arrives then is ignored, and sent
+    /// again by the other end after 400 milliseconds.
     pub fn take_received(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.received)
     }
@@ -213,6 +216,8 @@ impl Line {
                 self.session = own;
             }
             _ if self.session != Some(session) || self.is_opening => {}
+            // The program does not take what has arrived, for instance because it waits to send. The other end sends this again.
+            DATA if *sequence == self.expected && self.received.len() >= RECEIVED_MAX => {}
             DATA if *sequence == self.expected => {
                 self.expected = self.expected.wrapping_add(1);
                 self.has_complained = false;

@@ -97,3 +97,27 @@ fn noise_takes_no_memory() {
     }
     assert!(server.errors() > 1000);
 }
+
+/// A program that takes nothing, because it waits to send, is sent no more than it has room for.
+#[test]
+fn bytes_that_nobody_takes_are_sent_again_later() {
+    let (mut client, mut server) = (Line::client(1), Line::server());
+    let sent: Vec<u8> = (0..50_000_u32).map(|at| (at / 7) as u8).collect();
+    client.send(&sent);
+    let mut turn = |server: &mut Line, step: u64| {
+        client.tick(Duration::from_millis(50 * step));
+        server.receive(&client.take_output());
+        client.receive(&server.take_output());
+        client.unsent()
+    };
+    for step in 0..500 {
+        assert!(turn(&mut server, step) > 44_000);
+    }
+    let mut there = server.take_received();
+    assert!((4096..4096 + 224).contains(&there.len()), "{}", there.len());
+    for step in 500..1500 {
+        turn(&mut server, step);
+        there.extend(server.take_received());
+    }
+    assert!(there == sent, "{} of {} bytes", there.len(), sent.len());
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyfn::{Any, DType, Device, PackedFunc, Ref, Result, Shape, bail, registry};
 use anyfn_core as _;
-use anyfn_protocol::frame::{FrameKind, header};
+use anyfn_protocol::frame::{FrameKind, Frames, header};
 use anyfn_protocol::services::Services;
 use anyfn_protocol::{
     Answer, Arrival, ClientOpening, Endpoint, Key, PendingCall, RemoteTensor, Secret, ServerOpening,
@@ -568,4 +568,25 @@ fn an_id_that_is_used_again() {
     let error = pipe.server.receive(call).unwrap_err();
     assert!(error.message().contains("two calls have the same number"), "{error}");
     ANSWER.lock().unwrap().take().unwrap().send(Ok(Any::NONE));
+}
+
+/// A server does not know the limits of its client, and sends bulk data in long frames.
+#[test]
+fn only_small_receivers_refuse_long_frames() {
+    let longest = 256 << 10;
+    for limit in [SessionLimits::SMALL.message_bytes, SessionLimits::TRUSTED.message_bytes] {
+        let mut frames = Frames::new(limit);
+        frames.push(&header(FrameKind::Data, false, 1, longest));
+        frames.push(&vec![7; longest]);
+        assert_eq!(frames.next().unwrap().unwrap().payload.len(), longest);
+        frames.push(&header(FrameKind::Data, false, 1, longest + 1));
+        assert!(frames.next().is_err());
+    }
+    // A board has no memory for more than a message, and refuses a longer frame when its length has arrived.
+    let mut frames = Frames::new(4096);
+    frames.push(&header(FrameKind::Data, false, 1, 4096));
+    assert!(frames.next().unwrap().is_none());
+    let mut frames = Frames::new(4096);
+    frames.push(&header(FrameKind::Data, false, 1, 4097));
+    assert!(frames.next().unwrap_err().to_string().contains("got 4097"));
 }

@@ -11,10 +11,13 @@ use anyfn::{Result, bail, error};
 use anyfn_protocol::line::{Line, LineEvent};
 
 use crate::keys::system_random;
+use crate::signals;
 use crate::socket::Socket;
 
 /// Bytes that the session may be ahead of the line.
 const AHEAD: usize = 4096;
+/// Bytes from the line that may wait for the session, before no more are taken from the line.
+const BEHIND: usize = 1 << 20;
 /// Time in which the thread sends what is left after the session was closed.
 const LINGER: Duration = Duration::from_secs(1);
 /// Time after which the thread looks at the clock.
@@ -73,7 +76,10 @@ pub(crate) fn open(path: &str, speed: u32) -> Result<OwnedFd> {
     let pump = pump.map_err(|why| error!("OSError", "serial:{path}: {why}"))?;
     std::thread::Builder::new()
         .name("anyfn-serial".into())
-        .spawn(move || pump.run())
+        .spawn(move || {
+            signals::block_all();
+            pump.run();
+        })
         .map_err(|why| error!("RuntimeError", "cannot start a thread: {why}"))?;
     Ok(here)
 }
@@ -142,7 +148,11 @@ impl Pump {
         self.line.tick(now);
         self.out.append(&mut self.line.take_output());
         write_some(&mut self.tty, &mut self.out)?;
-        self.to_session.append(&mut self.line.take_received());
+        if self.closed.is_some() {
+            drop(self.line.take_received());
+        } else if self.to_session.len() < BEHIND {
+            self.to_session.append(&mut self.line.take_received());
+        }
         if self.closed.is_none() {
             write_some(&mut self.socket, &mut self.to_session)?;
         }

@@ -150,7 +150,7 @@ fn outcome((client, server): (&Connection, &Connection), id: u64) -> (Option<Res
     };
     // Any message takes the releases along.
     client.endpoint().cancel(u64::MAX).unwrap();
-    let (mut frames, mut given) = (Frames::new(0), Vec::new());
+    let (mut frames, mut given) = (Frames::new(1 << 20), Vec::new());
     loop {
         let count = server.line.socket.read(frames.room(), true).unwrap();
         frames.filled(count);
@@ -251,7 +251,7 @@ fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
     let look = |seconds| endpoint.check_silence(Duration::from_secs(seconds));
     let pings = || {
         endpoint.flush_replies().unwrap();
-        let mut frames = Frames::new(0);
+        let mut frames = Frames::new(1 << 20);
         if let Ok(count) = server.line.socket.read(frames.room(), false) {
             frames.filled(count);
         }
