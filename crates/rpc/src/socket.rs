@@ -1,7 +1,8 @@
 //! Wrapper of a connected stream socket (TCP or a Unix socket pair) and its system calls.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,41 @@ pub(crate) fn is_socket(fd: RawFd) -> bool {
     // SAFETY: `getsockopt` writes `size` bytes to `kind` and their number to `size`, which are on this stack; it returns an error
     // for a number that is not an open descriptor.
     unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) == 0 }
+}
+
+fn option<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `setsockopt` reads `size` bytes of `value`, which is borrowed. The callers pass integers and a `timeval`, which have no
+    // padding.
+    let code = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size) };
+    check(code as isize).map(drop)
+}
+
+/// Configures a TCP socket: small messages are sent immediately, and keep-alive detects a dead peer machine within 30 seconds. A pair
+/// of Unix sockets has none of these options, and needs none.
+pub(crate) fn watch_peer(fd: BorrowedFd<'_>) {
+    let tcp: [(i32, i32, i32); 6] = [
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000),
+    ];
+    for (level, name, value) in tcp {
+        let _ = option(fd, level, name, &value);
+    }
+}
+
+/// Returns true for an address that only programs of this machine can reach.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(address) => address.is_loopback(),
+            None => address.is_loopback(),
+        },
+        IpAddr::V4(address) => address.is_loopback(),
+    }
 }
 
 fn check(code: isize) -> io::Result<usize> {
@@ -93,19 +129,8 @@ impl Socket {
             calls: Default::default(),
         };
         let wait = libc::timeval { tv_sec: 0, tv_usec: LOOK.subsec_micros() as libc::suseconds_t };
-        socket.option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
-        // A pair of Unix sockets has none of these options, and needs none.
-        let tcp: [(i32, i32, i32); 6] = [
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000),
-        ];
-        for (level, name, value) in tcp {
-            let _ = socket.option(level, name, &value);
-        }
+        option(socket.fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
+        watch_peer(socket.fd.as_fd());
         Ok(socket)
     }
 
@@ -138,16 +163,6 @@ impl Socket {
         // SAFETY: `socketpair` has just created this descriptor as well, and it differs from the first.
         let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
         Ok((first, second))
-    }
-
-    fn option<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
-        let size = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `setsockopt` reads `size` bytes of `value`, which is borrowed. The callers pass integers and a `timeval`, which
-        // have no padding.
-        let code = unsafe {
-            libc::setsockopt(self.fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
-        };
-        check(code as isize).map(drop)
     }
 
     /// Reads like [`Socket::read`] with `wait` set to true, but may poll for a short time before the thread

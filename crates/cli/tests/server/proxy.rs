@@ -60,6 +60,29 @@ impl Drop for Proxy {
     }
 }
 
+/// Connects to a proxy at 127.0.0.1 from another loopback address.
+fn socket_from(from: &str, port: &str) -> TcpStream {
+    use std::os::fd::FromRawFd;
+    let address = |ip: &str, port: u16| libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(ip.parse::<std::net::Ipv4Addr>().unwrap()).to_be() },
+        sin_zero: [0; 8],
+    };
+    let (from, to) = (address(from, 0), address("127.0.0.1", port.parse().unwrap()));
+    let size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: `socket` takes numbers; a negative result is checked below.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0);
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    let stream = unsafe { TcpStream::from_raw_fd(fd) };
+    // SAFETY: `bind` reads `size` bytes of the address, which is on this stack.
+    assert_eq!(unsafe { libc::bind(fd, (&raw const from).cast(), size) }, 0);
+    // SAFETY: `connect` reads `size` bytes of the address, which is on this stack.
+    assert_eq!(unsafe { libc::connect(fd, (&raw const to).cast(), size) }, 0);
+    stream
+}
+
 fn connect(url: &str, key: Option<&str>, timeout: f64) -> anyfn::Result<Ref<Session>> {
     registry::get("rpc.connect_url")?.call((url, key, timeout))?.get::<Ref<Session>>()
 }
@@ -186,6 +209,53 @@ fn clients_and_servers_beyond_the_limits_are_told_so() {
     );
     proxy.logged("late", 1);
     drop((silent, server));
+}
+
+/// A client that sends no bytes of a session, or its request byte by byte, keeps no server from other clients.
+#[test]
+fn slow_clients_keep_no_server_from_others() {
+    let proxy = Proxy::start(&[]);
+    let url = proxy.url("board");
+    let server = Server::open(&[GRANTED, &["--proxy", &url]].concat());
+    proxy.logged("\"waits\"", 1);
+    let mut silent = open_at(&proxy.address, "/board");
+    let session = connect(&url, None, 5.0).unwrap();
+    use_session(&session);
+    session.close();
+    let mut slow = TcpStream::connect(&proxy.address).unwrap();
+    let started = Instant::now();
+    while slow.write_all(b"G").is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(14), "a request may take more than ten seconds");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert_eq!(closed_why(&mut silent), Some((4000, "the client sent nothing for 10 seconds".into())));
+    // Connections without a request leave room for other addresses.
+    let many: Vec<_> = (0..40).map(|_| TcpStream::connect(&proxy.address).unwrap()).collect();
+    proxy.logged("too many connections without a request", 24);
+    let (host, port) = ("127.0.0.2", proxy.address.rsplit(':').next().unwrap());
+    let other = socket_from(host, port);
+    let mut answer = [0; 12];
+    (&other).write_all(b"GET /board HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    other.set_read_timeout(Some(SOON)).unwrap();
+    (&other).read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 426");
+    drop((session, many));
+    server.finish();
+}
+
+#[test]
+fn a_server_without_a_key_uses_no_proxy_of_another_machine() {
+    for (url, why) in [
+        ("ws://proxy.example:9191/board", "everyone who reaches the proxy"),
+        ("ws://127.0.0.1.example:9191/board", "everyone who reaches the proxy"),
+        ("ws://127.0.0.1:9191/a/b", "expected the URL of a proxy and a name"),
+        ("ws://127.0.0.1:9191/", "expected the URL of a proxy and a name"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+        let output = command.args(["rpc", "server", "--port", "0", "--proxy", url]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(why), "{url}: {said}");
+    }
 }
 
 /// The bytes that a session with a key sends through a proxy contain nothing of what is called.

@@ -23,7 +23,7 @@ mod session;
 mod spawn;
 mod sys;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -206,8 +206,18 @@ fn bind(config: &ServerConfig) -> Result<TcpListener> {
     let shown = || if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let failed = |why: std::io::Error| error!("OSError", "cannot listen at {}: {why}", shown());
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
+    #[cfg(feature = "websocket")]
+    if let (Access::Open(..), Some(url)) = (&config.access, &config.proxy)
+        && !crate::websocket::is_local(url)
+    {
+        bail!(
+            "ValueError",
+            "without a key, everyone who reaches the proxy {url} could use this server: configure keys (`anyfn rpc key NAME` \
+             creates one), or use a proxy at 127.0.0.1"
+        );
+    }
     if let Access::Open(..) = config.access
-        && let Some(address) = addresses.iter().find(|address| !is_loopback(address.ip()))
+        && let Some(address) = addresses.iter().find(|address| !crate::socket::is_loopback(address.ip()))
     {
         bail!(
             "ValueError",
@@ -216,14 +226,4 @@ fn bind(config: &ServerConfig) -> Result<TcpListener> {
         );
     }
     TcpListener::bind(&addresses[..]).map_err(failed)
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => address.is_loopback(),
-            None => address.is_loopback(),
-        },
-        IpAddr::V4(address) => address.is_loopback(),
-    }
 }

@@ -6,14 +6,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, Result, bail, error};
-use tungstenite::HandshakeError;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::http::StatusCode;
 use tungstenite::http::header::ORIGIN;
 use tungstenite::protocol::WebSocket;
 
-use super::Bridge;
 use super::side::Web;
+use super::{Bridge, Unopened};
 use crate::poll::{Polled, poll};
 
 /// First byte of an HTTP request by `GET`, which begins a WebSocket. The protocol of sessions begins with another one.
@@ -58,6 +57,22 @@ impl Origins {
         self.0.join(",")
     }
 
+    /// Returns why the page that sends `request` may not use `what`. A request without an origin does not come from a browser.
+    pub(super) fn check(&self, request: &Request, what: &str) -> std::result::Result<(), String> {
+        let mut all = request.headers().get_all(ORIGIN).iter();
+        let Some(origin) = all.next() else { return Ok(()) };
+        if all.next().is_some() {
+            return Err(format!("expected at most one origin, got several; none of them may use this {what}"));
+        }
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        match self.allow(&origin) {
+            true => Ok(()),
+            false => Err(format!(
+                "pages of the origin {origin} may not use this {what}: `--allow-origin {origin}` permits it"
+            )),
+        }
+    }
+
     /// Returns true if pages of `origin` may connect.
     pub fn allow(&self, origin: &str) -> bool {
         self.0.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
@@ -92,16 +107,7 @@ pub(crate) fn accept(fd: OwnedFd, origins: &Origins, wait: Duration) -> Result<A
     if !begins_with_http(&stream, deadline)? {
         return Ok(Accepted::Plain(stream.into()));
     }
-    let (web, _) = upgrade(stream, deadline, |request| {
-        let origin =
-            request.headers().get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()).into_owned());
-        match origin {
-            Some(origin) if !origins.allow(&origin) => Err(format!(
-                "pages of the origin {origin} may not use this server: `--allow-origin {origin}` permits it"
-            )),
-            _ => Ok(()),
-        }
-    })?;
+    let (web, _) = upgrade(stream, deadline, |request| origins.check(request, "server"))?;
     let (bridge, session) = Bridge::start(web)?;
     Ok(Accepted::Web(bridge, session))
 }
@@ -139,9 +145,7 @@ pub(super) fn upgrade(
     check: impl FnOnce(&Request) -> std::result::Result<(), String>,
 ) -> Result<(Web, String)> {
     let mut answer = stream.try_clone().map_err(failed)?;
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(left)).map_err(failed)?;
-    stream.set_write_timeout(Some(left)).map_err(failed)?;
+    stream.set_nonblocking(true).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let (mut target, mut refused) = (String::new(), None);
     #[expect(clippy::result_large_err, reason = "the type of the library")]
@@ -155,12 +159,13 @@ pub(super) fn upgrade(
         })
     };
     let done = tungstenite::accept_hdr_with_config(stream, decide, Some(super::limits()));
-    let socket: WebSocket<TcpStream> = match done {
+    let socket: WebSocket<TcpStream> = match super::shake_hands(done, deadline, || Ok(())) {
         Ok(socket) => socket,
-        Err(HandshakeError::Interrupted(_)) => {
+        Err(Unopened::Stopped(error)) => return Err(error),
+        Err(Unopened::Late) => {
             bail!("TimeoutError", "client: the WebSocket did not open within the time allowed")
         }
-        Err(HandshakeError::Failure(why)) => {
+        Err(Unopened::Failed(why)) => {
             if let Some(why) = refused {
                 bail!("PermissionError", "client: {why}");
             }
@@ -176,6 +181,23 @@ pub(super) fn upgrade(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_has_one_origin() {
+        let origins = Origins::new(vec!["https://a.example".into()]).unwrap();
+        let request = |all: &[&str]| {
+            let request = Request::builder().uri("/");
+            all.iter().fold(request, |request, one| request.header(ORIGIN, *one)).body(()).unwrap()
+        };
+        assert!(origins.check(&request(&[]), "server").is_ok());
+        assert!(origins.check(&request(&["https://a.example"]), "server").is_ok());
+        let why = origins.check(&request(&["https://b.example"]), "proxy").unwrap_err();
+        assert!(why.contains("may not use this proxy: `--allow-origin https://b.example`"), "{why}");
+        let why = origins.check(&request(&["https://a.example", "https://b.example"]), "server").unwrap_err();
+        assert!(why.starts_with("expected at most one origin"), "{why}");
+        // A browser does not send lists, so no list is an origin.
+        assert!(origins.check(&request(&["https://a.example https://b.example"]), "server").is_err());
+    }
 
     #[test]
     fn origins_are_compared_as_a_whole() {

@@ -16,20 +16,27 @@ mod side;
 #[cfg(all(target_os = "linux", feature = "server"))]
 mod tunnel;
 
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyfn::{Result, error};
+use tungstenite::HandshakeError;
+use tungstenite::handshake::HandshakeRole;
 use tungstenite::protocol::WebSocketConfig;
 
+use crate::poll::{Polled, poll};
 use crate::signals;
 use crate::socket::{Reason, Socket};
 
 pub use accept::Origins;
 pub(crate) use accept::{Accepted, accept};
 pub(crate) use connect::connect;
+#[cfg(all(target_os = "linux", feature = "server"))]
+pub(crate) use connect::is_local;
 pub use functions::RunningProxy;
 use side::{Pipe, Web};
 #[cfg(all(target_os = "linux", feature = "server"))]
@@ -46,6 +53,40 @@ fn limits() -> WebSocketConfig {
         .accept_unmasked_frames(false)
         // Room for one message, and for answers to the pings of a peer that does not read them.
         .max_write_buffer_size(2 * MESSAGE_MAX)
+}
+
+/// Maximum time between two checks for a signal while a WebSocket opens.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Reason why a handshake has failed.
+enum Unopened {
+    /// The deadline has passed.
+    Late,
+    Failed(tungstenite::Error),
+    /// The check has returned an error.
+    Stopped(anyfn::Error),
+}
+
+/// Completes a handshake on a socket that does not block. The deadline is that of the whole handshake, so a peer that sends one byte at
+/// a time gains nothing. `check` is called about ten times per second; its error ends the handshake.
+fn shake_hands<R: HandshakeRole<InternalStream = TcpStream>>(
+    mut done: std::result::Result<R::FinalResult, HandshakeError<R>>,
+    deadline: Instant,
+    check: impl Fn() -> Result<()>,
+) -> std::result::Result<R::FinalResult, Unopened> {
+    loop {
+        let unfinished = match done {
+            Ok(opened) => return Ok(opened),
+            Err(HandshakeError::Failure(why)) => return Err(Unopened::Failed(why)),
+            Err(HandshakeError::Interrupted(unfinished)) => unfinished,
+        };
+        check().map_err(Unopened::Stopped)?;
+        let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Err(Unopened::Late) };
+        let stream = unfinished.get_ref().get_ref();
+        poll(&mut [Polled::read(stream.as_fd())], Some(left.min(LOOK)))
+            .map_err(|why| Unopened::Failed(why.into()))?;
+        done = unfinished.handshake();
+    }
 }
 
 /// Thread that copies the bytes of a session between a WebSocket and a socket pair. Dropping this value waits until the thread has

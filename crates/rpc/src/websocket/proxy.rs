@@ -2,14 +2,15 @@
 //!
 //! A server opens a WebSocket `/NAME?role=server` and waits. A client opens `/NAME`; the proxy then copies bytes between the two until
 //! one of them ends, and tells the other one. A connection is used for one session, so a server opens the next one as soon as its
-//! first bytes arrive. The proxy takes no part in the protocol of the session: it has no keys, and cannot read or change what is
+//! first bytes arrive. A client gets a server only when its own first bytes have arrived; otherwise, a silent client would keep the
+//! server from all others. The proxy takes no part in the protocol of the session: it has no keys, and cannot read or change what is
 //! encrypted between the ends.
 //!
 //! Each connection has a thread, and all numbers are limited. What waits is asked for a sign of life.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyfn::{Result, bail, error};
-use tungstenite::http::header::ORIGIN;
+use tungstenite::Bytes;
 
 use super::Origins;
 use super::accept::upgrade;
@@ -32,7 +33,7 @@ use crate::signals;
 const NAME_MAX: usize = 64;
 
 /// Longest time that a client waits for its server.
-const WAIT_MAX: Duration = Duration::from_secs(600);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Configuration of a proxy.
 #[derive(Clone, Debug)]
@@ -51,8 +52,10 @@ pub struct ProxyConfig {
     pub pairs: usize,
     /// Maximum number of connections whose request is not complete, and of clients whose server does not wait yet; default 64.
     pub half_open: usize,
-    /// Time limit for the request of a connection, and for a client that does not say how long it waits for its server; default 10
-    /// seconds.
+    /// Maximum number of these connections from one address; default 16.
+    pub half_open_of_address: usize,
+    /// Time limit for the request of a connection, for the first bytes of a client, and for a client that does not say how long it
+    /// waits for its server; default 10 seconds.
     pub patience: Duration,
     /// Time after which a silent peer is asked for a sign of life; after three times that time it is treated as disconnected.
     /// Default: 15 seconds.
@@ -69,6 +72,7 @@ impl Default for ProxyConfig {
             waiting_of_address: 64,
             pairs: 256,
             half_open: 64,
+            half_open_of_address: 16,
             patience: Duration::from_secs(10),
             heartbeat: Duration::from_secs(15),
         }
@@ -99,9 +103,16 @@ struct Waiting {
     number: usize,
     address: IpAddr,
     /// Takes the client to the thread of the server.
-    client: Sender<(Web, SocketAddr)>,
+    client: Sender<Client>,
     /// Wakes that thread by a byte.
     wake: UnixStream,
+}
+
+/// Client whose first bytes have arrived.
+struct Client {
+    web: Web,
+    first: Bytes,
+    peer: SocketAddr,
 }
 
 #[derive(Default)]
@@ -139,7 +150,7 @@ struct Shared {
     names: Mutex<Names>,
     /// Notified when a server begins to wait.
     arrived: Condvar,
-    half_open: AtomicUsize,
+    half_open: Mutex<HashMap<IpAddr, usize>>,
     pairs: AtomicUsize,
     stops: AtomicBool,
     log: Log,
@@ -171,6 +182,45 @@ impl Drop for Counted {
     }
 }
 
+/// Returns what the limits on one address count together: an address of IPv4, or the network of one of IPv6, in which a machine may
+/// choose its address.
+fn group(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}
+
+/// Part of the limit on connections without a complete request, returned on drop.
+struct HalfOpen(Arc<Shared>, IpAddr);
+
+impl HalfOpen {
+    /// Takes a part, or returns `None` at the limit.
+    fn new(shared: &Arc<Shared>, peer: IpAddr) -> Option<HalfOpen> {
+        let mut all = shared.half_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = group(peer);
+        let is_full = all.values().sum::<usize>() >= shared.config.half_open
+            || all.get(&group).is_some_and(|count| *count >= shared.config.half_open_of_address);
+        if is_full {
+            return None;
+        }
+        *all.entry(group).or_default() += 1;
+        Some(HalfOpen(shared.clone(), group))
+    }
+}
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        let mut all = self.0.half_open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
+}
+
 /// Running proxy. It accepts no more connections when this value is dropped, and servers that wait are disconnected within a second.
 /// Pairs go on until one of them ends.
 pub struct Proxy {
@@ -196,7 +246,7 @@ impl Proxy {
             config,
             names: Mutex::default(),
             arrived: Condvar::new(),
-            half_open: AtomicUsize::new(0),
+            half_open: Mutex::default(),
             pairs: AtomicUsize::new(0),
             stops: AtomicBool::new(false),
             log,
@@ -248,7 +298,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 
 /// Starts the thread of a connection.
 fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
-    let Some(half_open) = Counted::new(shared, |shared| &shared.half_open, shared.config.half_open) else {
+    let Some(half_open) = HalfOpen::new(shared, peer.ip()) else {
         (shared.log)("refused", "", &peer.to_string(), "too many connections without a request");
         return;
     };
@@ -260,6 +310,12 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
         }
     };
     let _ = std::thread::Builder::new().name("anyfn-proxy-peer".into()).stack_size(256 << 10).spawn(run);
+}
+
+/// Returns true if a server may wait under `name`.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_part)
 }
 
 /// Role that a peer asks for.
@@ -274,8 +330,7 @@ enum Role {
 fn target(text: &str) -> Option<(&str, Role)> {
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
     let name = path.strip_prefix('/')?;
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_name) {
+    if !is_name(name) {
         return None;
     }
     let role = match query.split_once('=') {
@@ -287,19 +342,10 @@ fn target(text: &str) -> Option<(&str, Role)> {
     Some((name, role))
 }
 
-fn serve(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, half_open: Counted) -> Result<()> {
+fn serve(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, half_open: HalfOpen) -> Result<()> {
     let deadline = Instant::now() + shared.config.patience;
     stream.set_nonblocking(false).map_err(|why| error!("OSError", "{why}"))?;
-    let (mut web, path) = upgrade(stream, deadline, |request| {
-        let origin =
-            request.headers().get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()).into_owned());
-        match origin {
-            Some(origin) if !shared.config.origins.allow(&origin) => Err(format!(
-                "pages of the origin {origin} may not use this proxy: `--allow-origin {origin}` permits it"
-            )),
-            _ => Ok(()),
-        }
-    })?;
+    let (mut web, path) = upgrade(stream, deadline, |request| shared.config.origins.check(request, "proxy"))?;
     let Some((name, role)) = target(&path) else {
         web.close("expected a path of the form /NAME or /NAME?role=server");
         bail!("ValueError", "expected a path of the form /NAME or /NAME?role=server");
@@ -307,21 +353,29 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, half_open: C
     match role {
         Role::Server => wait(shared, web, name, peer, half_open),
         Role::Client(time) => {
-            let deadline = Instant::now() + time.unwrap_or(shared.config.patience);
-            pair(shared, web, name, peer, deadline)
+            let now = Instant::now();
+            let first = match first_bytes(shared, &mut web, now + shared.config.patience) {
+                Ok(first) => first,
+                Err(why) => {
+                    web.close(&why);
+                    bail!("ConnectionError", "{why}");
+                }
+            };
+            let client = Client { web, first, peer };
+            pair(shared, client, name, now + time.unwrap_or(shared.config.patience))
         }
     }
 }
 
 /// Lets a server wait for a client, and then copies their bytes.
-fn wait(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, half_open: Counted) -> Result<()> {
+fn wait(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, half_open: HalfOpen) -> Result<()> {
     let os = |why: std::io::Error| error!("OSError", "{why}");
     let (wake, mut woken) = UnixStream::pair().map_err(os)?;
     woken.set_nonblocking(true).map_err(os)?;
     let (client, clients) = channel();
     let number = {
         let mut names = shared.names();
-        let address = peer.ip();
+        let address = group(peer.ip());
         let refused = if names.count(|_| true) >= shared.config.waiting {
             Some("too many servers wait at this proxy")
         } else if names.count(|waiting| waiting.address == address) >= shared.config.waiting_of_address {
@@ -354,17 +408,45 @@ fn wait(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, half_o
         }
     };
     match outcome {
-        Ok((client, of_client)) => {
-            copy(shared, web, client, name, of_client);
+        Ok(client) => {
+            copy(shared, web, client, name);
             Ok(())
         }
         Err(why) => {
-            if let Some((mut client, _)) = last {
-                client.close("the server disconnected");
+            if let Some(mut client) = last {
+                client.web.close("the server disconnected");
             }
             web.close(&why);
             (shared.log)("ended", name, &peer.to_string(), &why);
             Ok(())
+        }
+    }
+}
+
+/// Waits for the first bytes of a client. The error is the reason for which it is refused.
+fn first_bytes(shared: &Shared, web: &mut Web, deadline: Instant) -> std::result::Result<Bytes, String> {
+    loop {
+        // Sends answers to pings.
+        let is_written = match web.flush() {
+            Ok(is_written) => is_written,
+            Err(Stop::Over(why)) => return Err(why),
+            Err(Stop::Wait) => false,
+        };
+        match web.receive() {
+            Ok(first) => return Ok(first),
+            Err(Stop::Over(why)) if why.is_empty() => return Err("the client disconnected".into()),
+            Err(Stop::Over(why)) => return Err(why),
+            Err(Stop::Wait) => {}
+        }
+        let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+            return Err(format!("the client sent nothing for {} seconds", shared.config.patience.as_secs()));
+        };
+        if shared.stops.load(Ordering::Relaxed) {
+            return Err("the proxy stops".into());
+        }
+        let waits = &mut [Polled::ready(web.fd(), true, !is_written)];
+        if poll(waits, Some(left.min(Duration::from_secs(1)))).is_err() {
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 }
@@ -374,8 +456,8 @@ fn wait_for_client(
     shared: &Shared,
     web: &mut Web,
     woken: &mut UnixStream,
-    clients: &Receiver<(Web, SocketAddr)>,
-) -> std::result::Result<(Web, SocketAddr), String> {
+    clients: &Receiver<Client>,
+) -> std::result::Result<Client, String> {
     let heartbeat = shared.config.heartbeat;
     let mut asked = Instant::now();
     loop {
@@ -413,21 +495,19 @@ fn wait_for_client(
 }
 
 /// Hands a client to the server of a name, which may arrive a little later.
-fn pair(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, deadline: Instant) -> Result<()> {
+fn pair(shared: &Arc<Shared>, mut client: Client, name: &str, deadline: Instant) -> Result<()> {
     let mut names = shared.names();
-    let mut web_back;
     loop {
         if let Some(server) = names.take(name) {
             drop(names);
-            match server.client.send((web, peer)) {
+            match server.client.send(client) {
                 Ok(()) => {
                     let _ = (&server.wake).write(&[1]);
                     return Ok(());
                 }
                 // The server has just ended.
-                Err(back) => web_back = back.0.0,
+                Err(back) => client = back.0,
             }
-            web = web_back;
             names = shared.names();
             continue;
         }
@@ -436,11 +516,12 @@ fn pair(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, deadli
     }
     drop(names);
     let why = format!("no server waits under the name {name}");
-    web.close(&why);
+    client.web.close(&why);
     bail!("ConnectionError", "{why}")
 }
 
-fn copy(shared: &Arc<Shared>, mut server: Web, mut client: Web, name: &str, peer: SocketAddr) {
+fn copy(shared: &Arc<Shared>, mut server: Web, client: Client, name: &str) {
+    let Client { web: mut client, first, peer } = client;
     let Some(_pair) = Counted::new(shared, |shared| &shared.pairs, shared.config.pairs) else {
         let why = "too many sessions run through this proxy";
         client.close(why);
@@ -449,6 +530,10 @@ fn copy(shared: &Arc<Shared>, mut server: Web, mut client: Web, name: &str, peer
         return;
     };
     (shared.log)("paired", name, &peer.to_string(), "");
+    if server.send(first).is_err() {
+        client.close("the server disconnected");
+        return;
+    }
     relay(server, client, Some(shared.config.heartbeat), |why| {
         (shared.log)("ended", name, &peer.to_string(), why)
     });
@@ -464,7 +549,7 @@ mod tests {
         assert_eq!(target("/page?role=server"), Some(("page", Role::Server)));
         let waits = |seconds| Role::Client(Some(Duration::from_secs(seconds)));
         assert_eq!(target("/a.b-c_1?wait=2000"), Some(("a.b-c_1", waits(2))));
-        assert_eq!(target("/a?wait=99999999999"), Some(("a", waits(600))));
+        assert_eq!(target("/a?wait=99999999999"), Some(("a", waits(60))));
         for wrong in [
             "",
             "/",

@@ -24,7 +24,7 @@ pub(super) fn relay(
     heartbeat: Option<Duration>,
     ended: impl FnOnce(&str),
 ) {
-    let mut times = Times { full: [None; 2], closed: [None; 2], asked: Instant::now() };
+    let mut times = Times { full: [None; 2], closed: [None; 2], asked: Instant::now(), free: Instant::now() };
     loop {
         match turn(&mut first, &mut second, heartbeat, &mut times) {
             Ok(()) => {}
@@ -52,6 +52,8 @@ struct Times {
     closed: [Option<Instant>; 2],
     /// Time of the last heartbeat.
     asked: Instant,
+    /// Last time at which a side did not accept bytes. Such a side does not receive heartbeats, and the other one is not read.
+    free: Instant,
 }
 
 /// Copies what has arrived, and then waits for more. The error says which side has ended, true for the first, and why.
@@ -102,16 +104,17 @@ fn turn(
             return Err((at == 1, String::new()));
         }
     }
+    if is_free != [true; 2] {
+        times.free = now;
+    }
     if let Some(heartbeat) = heartbeat
         && now.duration_since(times.asked) >= heartbeat
     {
         times.asked = now;
         for (is_first, heard) in [(true, first.heard()), (false, second.heard())] {
-            if now.duration_since(heard) > heartbeat * MISSED {
-                return Err((
-                    is_first,
-                    format!("no answer for {} seconds", now.duration_since(heard).as_secs()),
-                ));
+            let silent = now.duration_since(heard.max(times.free));
+            if silent > heartbeat * MISSED {
+                return Err((is_first, format!("no answer for {} seconds", silent.as_secs())));
             }
         }
         if is_free[0] {
@@ -147,4 +150,56 @@ fn turn(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use tungstenite::protocol::{Role, WebSocket};
+    use tungstenite::{Bytes, Message};
+
+    use super::super::limits;
+    use super::super::side::Web;
+    use super::*;
+
+    /// Returns the two ends of a connection: that of a relay, and that of its peer.
+    fn pair() -> (Web, WebSocket<TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let here = WebSocket::from_raw_socket(listener.accept().unwrap().0, Role::Server, Some(limits()));
+        (Web::new(here).unwrap(), WebSocket::from_raw_socket(peer, Role::Client, Some(limits())))
+    }
+
+    /// A page that calculates does not read for a while. Neither it nor the peer whose bytes wait for it has disconnected.
+    #[test]
+    fn heartbeats_do_not_end_a_session_whose_peer_does_not_read() {
+        const COUNT: usize = 512;
+        let heartbeat = Duration::from_millis(100);
+        let ((first, mut sender), (second, mut page)) = (pair(), pair());
+        let relayed = std::thread::spawn(move || {
+            let mut reason = String::new();
+            relay(first, second, Some(heartbeat), |why| reason = why.to_owned());
+            reason
+        });
+        let sent = std::thread::spawn(move || {
+            for _ in 0..COUNT {
+                sender.send(Message::Binary(Bytes::from(vec![7; 64 << 10]))).unwrap();
+            }
+            // Answers heartbeats until the relay ends.
+            while sender.read().is_ok() {}
+        });
+        std::thread::sleep(heartbeat * MISSED * 3);
+        let mut received = 0;
+        while received < COUNT << 16 {
+            match page.read().unwrap() {
+                Message::Binary(bytes) => received += bytes.len(),
+                Message::Ping(_) => {}
+                other => panic!("expected the bytes of the sender, got {other:?}"),
+            }
+        }
+        // From now on, the page answers no heartbeat.
+        assert!(relayed.join().unwrap().starts_with("no answer for"));
+        sent.join().unwrap();
+    }
 }

@@ -113,6 +113,11 @@ impl Side for Pipe {
     }
 }
 
+/// Returns a text of a peer without control characters, which a terminal would obey.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 fn stop(error: &io::Error) -> Stop {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Stop::Wait,
@@ -195,7 +200,7 @@ impl Side for Web {
                     let code = frame.as_ref().map_or(0, |frame| u16::from(frame.code));
                     let why = frame
                         .filter(|_| code >= 1002)
-                        .map_or_else(String::new, |frame| frame.reason.to_string());
+                        .map_or_else(String::new, |frame| printable(&frame.reason));
                     // The library has prepared the answer.
                     let _ = self.socket.flush();
                     return Err(Stop::Over(why));

@@ -12,6 +12,7 @@ use anyfn::{Result, bail, error};
 use tungstenite::Bytes;
 
 use super::connect::{self, Address};
+use super::proxy::is_name;
 use super::relay::relay;
 use super::side::{Pipe, Side, Stop, Web};
 use crate::poll::{Polled, poll};
@@ -52,10 +53,11 @@ impl Tunnel {
     /// Returns `ValueError` for an impossible URL, and `OSError` if no thread can be started.
     pub(crate) fn start(url: &str, mut server: SocketAddr, sessions_max: usize) -> Result<Tunnel> {
         Address::parse(url)?;
-        if url.contains('?') || url.splitn(4, '/').nth(3).is_none_or(str::is_empty) {
+        if !url.splitn(4, '/').nth(3).is_some_and(is_name) {
             bail!(
                 "ValueError",
-                "expected the URL of a proxy and a name, such as `ws://host:9191/board`, got {url:?}"
+                "expected the URL of a proxy and a name of 1 to 64 letters, digits, '.', '_' and '-', such as \
+                 `ws://host:9191/board`, got {url:?}"
             );
         }
         if server.ip().is_unspecified() {
@@ -100,13 +102,11 @@ fn wait(shared: &Arc<Shared>) {
             std::thread::sleep(LOOK);
             continue;
         }
-        let opened = connect::open(&shared.url, CONNECT);
-        let client = opened.ok().map(|web| {
-            pause = PAUSE_MIN;
-            first_bytes(shared, web)
-        });
+        let began = Instant::now();
+        let client = connect::open(&shared.url, CONNECT).ok().and_then(|web| first_bytes(shared, web));
         match client {
-            Some(Some((web, first))) => {
+            Some((web, first)) => {
+                pause = PAUSE_MIN;
                 let session = shared.clone();
                 shared.sessions.fetch_add(1, Ordering::Relaxed);
                 let run = move || {
@@ -117,7 +117,11 @@ fn wait(shared: &Arc<Shared>) {
                     shared.sessions.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            _ => {
+            None => {
+                // A proxy that refuses this server at once is not asked again at once.
+                if began.elapsed() > PAUSE_MAX {
+                    pause = PAUSE_MIN;
+                }
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
