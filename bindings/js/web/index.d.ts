@@ -71,7 +71,10 @@ export interface ServeOptions {
   functions?: string[];
   /** True if clients may send WebAssembly modules. */
   upload?: boolean;
+  /** Maximum number of sessions, including clients that have not proved their key; 8 by default. */
   sessions?: number;
+  /** Time in seconds in which a client has to prove its key; 10 by default. */
+  timeout?: number;
   handles?: number;
   calls?: number;
   memoryBytes?: number;

@@ -391,13 +391,13 @@ function createSessions(native, anyfn) {
 
   /** Server of this page. It waits at a proxy for clients, each of which gets a session of its own. */
   class Server {
-    constructor(url, { name, key, WebSocket, sessions = 8, onSession, onError, ...grant }) {
+    constructor(url, { name, key, timeout = CONNECT_SECONDS, WebSocket, sessions = 8, onSession, onError, ...grant }) {
       if (!/^[A-Za-z0-9._-]{1,64}$/.test(name ?? '')) {
         throw new TypeError(`serve: expected a \`name\` of 1 to 64 letters, digits, '.', '_' and '-', got ${JSON.stringify(name)}`);
       }
       if (!isKey(key)) throw new TypeError('serve: expected a string as `key`');
       this.url = `${String(url).replace(/\/$/, '')}/${name}?role=server`;
-      Object.assign(this, { key, WebSocket, sessions, onSession, onError });
+      Object.assign(this, { key, timeout, WebSocket, sessions, onSession, onError });
       this.grant = Object.fromEntries(Object.entries(grant).map(([entry, value]) => [entry.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]));
       this.lines = new Set();
       this.pause = PAUSE_MIN_MS;
@@ -421,6 +421,7 @@ function createSessions(native, anyfn) {
       this.lines.add(line);
       const { receive } = line;
       let isTaken = false;
+      let limit;
       const opened = line.socket.onopen;
       line.socket.onopen = (event) => {
         this.pause = PAUSE_MIN_MS;
@@ -431,19 +432,28 @@ function createSessions(native, anyfn) {
         if (!isTaken) {
           // The first bytes are those of a client; the next one needs another connection.
           isTaken = true;
+          // A client that does not prove its key must not keep others out.
+          limit = setTimeout(() => {
+            line.end(errorOf('TimeoutError', `the client has not opened its session within ${this.timeout} seconds`));
+          }, this.timeout * 1000);
           this.waiting = undefined;
           this.wait();
         }
         receive.call(line, data);
       };
-      line.opened = () => this.onSession?.();
+      line.opened = () => {
+        clearTimeout(limit);
+        this.onSession?.();
+      };
       line.over = (error) => {
+        clearTimeout(limit);
         this.lines.delete(line);
         if (isTaken) {
           this.wait();
           return;
         }
         this.waiting = undefined;
+        if (this.stopped) return;
         this.onError?.(error);
         this.failed?.(error);
         if (this.stopped) return;

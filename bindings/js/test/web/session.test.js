@@ -108,6 +108,30 @@ test('a client and a server at a proxy, both in Node.js', { skip: noSocket }, as
   }
 });
 
+test('a client that does not prove its key keeps nobody out for long', { skip: noSocket }, async () => {
+  const proxy = await start('proxy');
+  const [there, here] = [instance(), instance()];
+  const errors = [];
+  const options = { name: 'node', key: KEY, functions: ['page.*'], sessions: 1, timeout: 0.5, onError: (error) => errors.push(error) };
+  const server = await there.serve(proxy.url, options);
+  try {
+    const silent = new WebSocket(`${proxy.url}/node`);
+    const closed = new Promise((resolve) => {
+      silent.onclose = resolve;
+    });
+    silent.onopen = () => silent.send(new Uint8Array([0x61]));
+    const { code } = await closed;
+    assert.equal(code, 4000);
+    const session = await here.connect(`${proxy.url}/node`, { key: KEY });
+    session.close();
+    server.stop();
+    // Stopping is no error.
+    assert.deepEqual(errors, []);
+  } finally {
+    await proxy.stop();
+  }
+});
+
 /** Returns what a page reports. `inputs` are the addresses that it uses. */
 async function inPage(script, inputs) {
   const cases = path.join(folder(), 'cases.mjs');
