@@ -1,6 +1,7 @@
 //! Registration of drivers that are in another library than the runtime, through a table of C functions.
 
 use core::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use anyfn::__private::{catch, trampoline};
 use anyfn::abi::{
@@ -8,7 +9,7 @@ use anyfn::abi::{
     ANYFN_MEMORY_HANDLE, ANYFN_MEMORY_HOST, AnyfnDeviceDriver, AnyfnDeviceWork, AnyfnMemoryStatistics,
     AnyfnTransfer, TVMFFIAny, TVMFFIByteArray,
 };
-use anyfn::{Any, Device, Error, OpaquePtr, Result, TypedPackedFunc, registry};
+use anyfn::{Any, Device, Error, OpaquePtr, PackedFunc, Result, TypedPackedFunc, registry};
 
 use crate::clock::Clock;
 use crate::driver::{Attribute, Driver, MemoryKind, MemoryLocation, Request, Transfer, Value};
@@ -49,8 +50,9 @@ pub fn register<T: Driver>(driver: &'static T) -> Result<()> {
     // SAFETY: the table lives for the call; the driver and the functions live until the process ends, see below.
     let address = unsafe { OpaquePtr::from_ptr((&raw const table).cast_mut().cast()) };
     register.call((address,))?;
-    // A library is not unmapped while an object that its code has created is alive, and this one is never dropped.
-    core::mem::forget(TypedPackedFunc::from_fn(|| ()));
+    /// Object that keeps the library mapped: a library is not unmapped while an object that its code has created is alive.
+    static KEEPER: OnceLock<PackedFunc> = OnceLock::new();
+    KEEPER.get_or_init(|| TypedPackedFunc::from_fn(|| ()).into());
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! *bridge*, copies them between the WebSocket and one end of a socket pair, and the session uses the other end like any other
 //! socket. So everything that this crate promises about sockets (time limits, a slow peer, cancellation) holds here, too.
 //!
-//! In reading order: [`relay`] copies bytes between two sides; `accept` and `connect` are the two ends of the handshake; [`proxy`]
+//! In reading order: `relay` copies bytes between two sides; `accept` and `connect` are the two ends of the handshake; `proxy`
 //! pairs clients with servers that only open connections, and `tunnel` is such a server.
 
 mod accept;
