@@ -122,7 +122,7 @@ pub fn module(source: &str, kernels: Vec<Kernel>, device: Option<Device>) -> Res
     create(all, device)
 }
 
-/// Creates a module from kernels in SPIR-V, which are entry points of one binary. Otherwise as [`module`].
+/// Creates a module from kernels in SPIR-V, which are entry points of one binary. Otherwise as [`module()`].
 ///
 /// # Errors
 /// Returns `ValueError` for bytes that are not SPIR-V, or if a kernel differs from its description. With a device also `RuntimeError` if the
