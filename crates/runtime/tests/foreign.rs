@@ -206,8 +206,8 @@ fn wrong_tables_are_refused() {
     refused(&AnyfnDeviceDriver { size: 0, version: 0, ..empty() }, "RuntimeError", "has version 0 and 0 bytes");
     refused(&empty(), "ValueError", "its function `probe` is NULL");
     refused(&AnyfnDeviceDriver { probe: Some(missing), ..empty() }, "ValueError", "`allocate` is NULL");
-    for (number, wrong) in [(0, "from 1 to 63 but got 0"), (64, "got 64"), (-1, "got -1"), (1, "for cpu")] {
-        let null: &'static Null = Box::leak(Box::new(Null::new(number)));
+    static NUMBERS: [Null; 4] = [Null::new(0), Null::new(64), Null::new(-1), Null::new(1)];
+    for (null, wrong) in NUMBERS.iter().zip(["from 1 to 63 but got 0", "got 64", "got -1", "for cpu"]) {
         let error = anyfn_driver::register(null).unwrap_err();
         assert!(error.message().contains(wrong), "{}", error.message());
     }
