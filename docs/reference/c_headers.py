@@ -18,12 +18,13 @@ HEADERS = {
     "signature": ("Signatures", "Declaring signatures"),
     "object": ("Object types", "Definitions"),
     "program": ("Helpers for programs that embed the runtime", "Arguments"),
+    "board": ("The runtime on a board without an operating system", None),
     "classic_c_api": ("The C API of TVM 0.8", None),
 }
 
 # What the headers need themselves: attributes of compilers, guards, and types of the implementation.
 INTERNAL = re.compile(
-    r"ANYFN_(DLL|DLL_EXPORT|ENUM_BASE|PRINTF_LIKE|MUST_USE|UNUSED|EXTERN_C|THREAD_LOCAL|\w+_H_)"
+    r"ANYFN_(DLL|DLL_EXPORT|ENUM_BASE|ENUM_END|PRINTF_LIKE|MUST_USE|UNUSED|EXTERN_C|THREAD_LOCAL|\w+_H_)"
     r"|Anyfn(FieldPlace|ObjectFront|FieldWay)|\w+_"
 )
 KINDS = {
@@ -91,7 +92,7 @@ def members_of(code):
 
 def name_and_kind(code):
     """Returns the name and the kind of a declaration."""
-    plain = re.sub(r"ANYFN_PRINTF_LIKE\([^)]*\)", "", COMMENT.sub("", code))
+    plain = re.sub(r"ANYFN_PRINTF_LIKE\([^)]*\)|ANYFN_ENUM_END", "", COMMENT.sub("", code))
     patterns = (
         ("enum", r"typedef enum\b.*\}\s*(\w+);$"),
         ("struct", r"typedef (?:struct|union)\b.*\}\s*(\w+);$"),
@@ -112,7 +113,7 @@ def shown(code, is_body):
     if is_body:
         code = code[: code.index(")" + re.search(r"\)(\s*\{)", code)[1]) + 1] + ";"
     code = COMMENT.sub(
-        "", re.sub(r"ANYFN_PRINTF_LIKE\([^)]*\) |ANYFN_(DLL|MUST_USE) |static inline | ANYFN_ENUM_BASE", "", code)
+        "", re.sub(r"ANYFN_PRINTF_LIKE\([^)]*\) |ANYFN_(DLL|MUST_USE) |static inline | ANYFN_ENUM_(?:BASE|END)", "", code)
     )
     lines = [line.rstrip() for line in code.split("\n") if line.strip()]
     if is_body and len(lines) > 1:  # The arguments are aligned with the parenthesis, which has moved.

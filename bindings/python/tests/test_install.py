@@ -63,7 +63,7 @@ def test_what_the_wheel_holds(files):
     libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_devices.so", "anyfn/lib/libanyfn_compiler.so"}
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
-    headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "c_api", "classic_c_api", "object", "program", "signature")}
+    headers = {f"anyfn/include/anyfn/{name}.h" for name in ("anyfn", "board", "c_api", "classic_c_api", "object", "program", "signature")}
     cpp = ROOT / "bindings/cpp/include"
     headers |= {f"anyfn/include/{path.relative_to(cpp)}" for path in cpp.rglob("*") if path.is_file()}
     headers |= {"anyfn/lib/cmake/anyfn/anyfnConfig.cmake", "anyfn/lib/cmake/anyfn/anyfnConfigVersion.cmake"}

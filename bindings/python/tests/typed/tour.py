@@ -316,6 +316,9 @@ constant: Module = anyfn.make_module(Constant(5))
 kernels: Module = anyfn.opencl_module(
     "kernel void zero(global int *x) { x[get_global_id(0)] = 0; }", {"zero": ["pointer", "blockIdx.x", "threadIdx.x"]}
 )
+grids: Module = anyfn.cuda_module(
+    'extern "C" __global__ void zero(int *x) { x[threadIdx.x] = 0; }', {"zero": ["pointer", "threadIdx.x"]}
+)
 shaders: Module = anyfn.vulkan_module(
     "@compute @workgroup_size(1) fn nothing() {}", {"nothing": ["pointer", "blockIdx.x"]}
 )
