@@ -1,7 +1,7 @@
 """Tests of CUDA devices and of functions that are compiled for them.
 
 Where there is no GPU, the tests of ``cuda_cases.py`` run in a new process on a simulated driver, which is not a GPU. One of
-them runs ``docs/cuda.md``.
+them runs "docs/cuda.md".
 """
 
 import os

@@ -178,7 +178,7 @@ def below(pid):
     found = [int(child) for file in children for child in file.read_text().split()]
     return found + [pid for child in found for pid in below(child)]
 def mapped(pid): return LIBRARY in pathlib.Path(f"/proc/{pid}/maps").read_text()
-for granted in [["opencl"], ["cpu"], ["ext_dev", "cuda:1"]]:
+for granted in [["opencl"], ["cpu"], ["ext_dev", "rocm:1"]]:
     with rpc.serve(devices=granted) as server, rpc.connect(server.host, server.port) as session:
         kinds = {str(device).split(":")[0] for device in session.info()["devices"]}
         print(granted, kinds <= {"cpu", "opencl"} & set(granted), "cpu" in kinds, any(map(mapped, below(os.getpid()))))
@@ -188,7 +188,7 @@ print(mapped(os.getpid()))
     assert run(code).splitlines() == [
         "['opencl'] True False True",
         "['cpu'] True True False",
-        "['ext_dev', 'cuda:1'] True False False",
+        "['ext_dev', 'rocm:1'] True False False",
         "False",
     ]
 
