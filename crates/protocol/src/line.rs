@@ -35,9 +35,10 @@ const UNKNOWN: u8 = 6;
 /// Event that [`Line::receive`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEvent {
-    /// Of a server: a client has begun a new session. All data of an earlier session is gone.
+    /// The server receives this event when a client has begun a new session. All data of an earlier session is lost.
     Began,
-    /// Of a client: the server does not know this session; it has restarted, or has begun a session with another client.
+    /// The client receives this event when the server does not know the session, because the server has restarted or has begun a
+    /// session with another client.
     Lost,
 }
 

@@ -302,7 +302,8 @@ impl Opened {
 /// Maximum number of foreign streams that are remembered.
 const FOREIGN: usize = 64;
 
-/// Returns what identifies a foreign stream: one handle stands for a stream of each thread.
+/// Returns the key of a foreign stream. The handle `STREAM_PER_THREAD` denotes another stream on each thread, so its key contains the
+/// thread.
 fn key(stream: Raw) -> (usize, Option<ThreadId>) {
     let is_per_thread = stream.addr() == api::STREAM_PER_THREAD;
     (stream.addr(), is_per_thread.then(|| std::thread::current().id()))

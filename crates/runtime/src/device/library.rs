@@ -11,7 +11,8 @@ const OPEN: &str = "anyfn.open_device_drivers";
 /// Device types for which the answer is final, as bits.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Opens the library if it may contain the driver of a device type. Afterwards the driver is registered, unless there is none.
+/// Opens the library if it may contain the driver of a device type. If the library contains the driver, the driver is registered when
+/// this function returns.
 pub(super) fn open_for(device_type: i32) {
     let bit = 1_u64.checked_shl(device_type.unsigned_abs()).unwrap_or(0);
     if ASKED.load(Ordering::Acquire) & bit == 0 && ask(device_type).is_some() {

@@ -261,7 +261,8 @@ fn output(session: Ref<Session>) -> Bytes {
     Bytes::from(&*out)
 }
 
-/// Runs the next call of the peer. Returns None if there is none, true if it has run, or what the package has to run.
+/// Runs the next call of the peer. Returns None if no call is waiting, true if the call has run, and otherwise a pair: the call,
+/// whose result the package has to provide, and its JavaScript function.
 #[register("anyfn.web.session_turn")]
 fn turn(session: Ref<Session>) -> Result<Any> {
     let Some(call) = session.endpoint()?.next_call() else { return Ok(Any::NONE) };

@@ -32,7 +32,7 @@ static LIBRARY: LazyLock<Result<usize, String>> = LazyLock::new(|| {
     if library.is_null() { Err("cannot open the simulated CUDA driver".to_owned()) } else { Ok(library.addr()) }
 });
 
-/// Prepares the simulated driver. Returns false if there is none, and reports the reason.
+/// Prepares the simulated driver. Returns false, and reports the reason, if the driver cannot be built.
 pub(crate) fn is_ready() -> bool {
     match &*LIBRARY {
         Ok(_) => true,
