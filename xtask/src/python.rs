@@ -23,7 +23,7 @@ const COMPILER: &str = "libanyfn_compiler.so";
 
 /// Python arguments that run pytest in one process per processor. The tests of one file run in the same
 /// process, and the output lists skipped tests with their reasons.
-const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
+const PYTEST: &str = "-m pytest -q -rsfE -p no:cacheprovider -n auto --dist loadfile";
 
 /// Test files with which every wheel is tested. They check the installation, the conformance corpus, and
 /// calls between Python and native code in both directions.

@@ -30,6 +30,9 @@ const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Time limit of each command that tasks other than `./x test` run.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
+/// End of the reason for which a step was not run.
+const NOT_RUN: &str = "whose results it uses";
+
 /// Function that returns the reason why a step cannot run on this machine, or `None` if it can run.
 type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
 type Action = Box<dyn Fn(&Run, &Due) -> Result<()> + Send + Sync>;
@@ -380,6 +383,9 @@ pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: O
         println!("`./x {command}` runs all steps completely");
     }
     let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
+    if !options.verbose {
+        print_failures(command, &rows);
+    }
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
 }
 
@@ -402,7 +408,7 @@ fn run_group(
             starts(i, step.name);
             let start = Instant::now();
             let outcome = match step.uses.iter().find(|used| failed.contains(used)) {
-                Some(used) => Outcome::Failed(format!("`{used}` failed, whose results it uses")),
+                Some(used) => Outcome::Failed(format!("`{used}` failed, {NOT_RUN}")),
                 None if steps.len() == 1 && !options.verbose && std::io::stdout().is_terminal() => {
                     run_with_progress(command, step, options)
                 }
@@ -410,7 +416,7 @@ fn run_group(
             };
             match &outcome {
                 Outcome::Skipped(reason) => println!("    {}: skipped: {reason}", step.name),
-                Outcome::Failed(reason) => println!("    {}: FAILED: {reason}", step.name),
+                Outcome::Failed(reason) => println!("    {}: FAILED: {}", step.name, shortened(reason)),
                 Outcome::Passed(_) => {}
             }
             rows.push((i, (step.name, outcome, start.elapsed())));
@@ -498,7 +504,7 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
         },
         Err(e) => {
             if !options.verbose {
-                print_tail(&log);
+                print_tail(&log, 200);
             }
             Outcome::Failed(e.to_string())
         }
@@ -559,13 +565,35 @@ fn print_skips(skips: Vec<(&str, BTreeMap<String, usize>)>) {
     }
 }
 
-/// Prints the end of a failed step's log.
-fn print_tail(log: &Path) {
-    const LINES: usize = 200;
+/// Prints the last lines of the log of each failed step. They have been printed before, but the output of later steps follows them.
+fn print_failures(command: &str, rows: &[(&str, Outcome, Duration)]) {
+    for (name, outcome, _) in rows {
+        let log = log_file(&file_name(command, name));
+        if matches!(outcome, Outcome::Failed(reason) if !reason.ends_with(NOT_RUN)) && log.exists() {
+            println!("\n{name}: the end of its output");
+            print_tail(&log, 30);
+        }
+    }
+}
+
+/// Returns the first line of a reason. The middle of a long line, which contains a command, is left out.
+fn shortened(reason: &str) -> String {
+    const START: usize = 100;
+    const END: usize = 40;
+    let line: Vec<char> = reason.lines().next().unwrap_or_default().chars().collect();
+    if line.len() <= START + END {
+        return line.into_iter().collect();
+    }
+    let (start, end) = (&line[..START], &line[line.len() - END..]);
+    format!("{} .. {}", start.iter().collect::<String>(), end.iter().collect::<String>())
+}
+
+/// Prints the last lines of a failed step's log.
+fn print_tail(log: &Path, count: usize) {
     let Ok(text) = fs::read(log) else { return };
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().collect();
-    let first = lines.len().saturating_sub(LINES);
+    let first = lines.len().saturating_sub(count);
     if first > 0 {
         println!("    ... {first} lines before these are in {}", log.display());
     }
@@ -591,7 +619,7 @@ fn print_table(command: &str, rows: &[(&str, Outcome, Duration)]) {
             }
             Outcome::Failed(reason) => {
                 failed += 1;
-                format!("FAILED: {}", reason.lines().next().unwrap_or_default())
+                format!("FAILED: {}", shortened(reason))
             }
         };
         println!("  {name:<width$}  {:>8.1}  {text}", took.as_secs_f64());
@@ -684,6 +712,16 @@ mod tests {
         for suffix in ["", ".quick"] {
             fs::remove_file(stamp_of(&format!("{name}-part{suffix}"))).unwrap();
         }
+    }
+
+    #[test]
+    fn the_middle_of_a_long_reason_is_left_out() {
+        assert_eq!(shortened("short\nmore"), "short");
+        let long = shortened(&format!("`pytest {}`: exit status: 1", "file ".repeat(1000)));
+        assert!(
+            long.starts_with("`pytest file") && long.ends_with("`: exit status: 1") && long.len() < 150,
+            "{long}"
+        );
     }
 
     #[test]
