@@ -16,6 +16,9 @@ struct Dim {
 
 /// Extent of a tile in both dimensions, in elements of up to 4 bytes. Larger elements have smaller tiles.
 const TILE: usize = 64;
+/// Largest distance, in bytes, between elements of a tile that is written without a buffer: half of the smallest first-level cache in
+/// use, 32 KiB, so that source and target fit in it together.
+const CLOSE: usize = 16 << 10;
 /// Minimum extents of a plane that is transposed through a buffer.
 const LEAST: isize = 8;
 
@@ -263,40 +266,57 @@ unsafe fn plane<T: Copy>(source: *const T, target: *mut T, across: Dim, along: D
     }
 }
 
-/// Transposes a tile of at most `TILE` x `TILE` elements through a buffer: reads rows of `along`, and writes rows of `across`, each
-/// at once. Reading and writing at large strides instead would evict cache lines that are still needed.
+/// Transposes a tile of at most `TILE` x `TILE` elements: reads rows of `along`, and writes rows of `across`. Unless source and target
+/// are close enough together for the cache, the tile is written to a buffer first, and then each row of the target at once. Writing
+/// at large strides instead would evict cache lines that are still needed.
 ///
 /// # Safety
 /// The elements of the tile must be valid in source and target.
 unsafe fn transpose<T: Copy>(source: *const T, target: *mut T, across: Dim, along: Dim) {
+    let reach = |extent: isize, stride: isize| extent as usize * stride.unsigned_abs() * size_of::<T>();
+    if reach(across.extent, across.from).max(reach(along.extent, along.to)) <= CLOSE {
+        // SAFETY: the caller guarantees the tile.
+        unsafe { transpose_into(source, target, across, along) };
+        return;
+    }
     let mut buffer = [[MaybeUninit::<T>::uninit(); TILE]; TILE];
     let (rows, columns) = (across.extent as usize, along.extent as usize);
-    let at = |i: usize, j: usize| source.wrapping_offset(i as isize * across.from).wrapping_add(j);
-    let block = block::extent(size_of::<T>());
-    let (whole_rows, whole_columns) = (rows - rows % block, columns - columns % block);
-    for i in (0..whole_rows).step_by(block) {
-        for j in (0..whole_columns).step_by(block) {
-            let stride = across.from * size_of::<T>() as isize;
-            let to = buffer.as_mut_ptr().wrapping_add(j).cast::<T>().wrapping_add(i);
-            // SAFETY: the caller guarantees the tile, of which this is a block; its place in the buffer is behind `j` rows and `i`
-            // columns, and there are `block` more of both.
-            unsafe {
-                block::transpose::<T>(at(i, j).cast(), stride, to.cast(), (TILE * size_of::<T>()) as isize)
-            };
-        }
-    }
-    // What is left of the tile beside and below the blocks.
-    for (j, row) in buffer[..columns].iter_mut().enumerate() {
-        let first = if j < whole_columns { whole_rows } else { 0 };
-        for (i, element) in row[..rows].iter_mut().enumerate().skip(first) {
-            // SAFETY: the caller guarantees the tile, of which this is an element.
-            *element = MaybeUninit::new(unsafe { at(i, j).read_unaligned() });
-        }
+    // SAFETY: the caller guarantees the tile in the source; the buffer has room for it.
+    unsafe {
+        transpose_into(source, buffer.as_mut_ptr().cast(), across, Dim { to: TILE as isize, ..along });
     }
     for (j, row) in buffer[..columns].iter().enumerate() {
         let target = target.wrapping_offset(j as isize * along.to).cast::<u8>();
         // SAFETY: the caller guarantees the tile, of which this is a row in the target; the buffer has been filled so far.
         unsafe { core::ptr::copy_nonoverlapping(row.as_ptr().cast::<u8>(), target, rows * size_of::<T>()) };
+    }
+}
+
+/// Transposes a tile in blocks: writes element `j` of row `i` of the source as element `i` of row `j` of the target.
+///
+/// # Safety
+/// The elements of the tile must be valid in source and target.
+unsafe fn transpose_into<T: Copy>(source: *const T, target: *mut T, across: Dim, along: Dim) {
+    let (rows, columns) = (across.extent as usize, along.extent as usize);
+    let from = |i: usize, j: usize| source.wrapping_offset(i as isize * across.from).wrapping_add(j);
+    let to = |i: usize, j: usize| target.wrapping_offset(j as isize * along.to).wrapping_add(i);
+    let bytes = |stride: isize| stride * size_of::<T>() as isize;
+    let block = block::extent(size_of::<T>());
+    let (whole_rows, whole_columns) = (rows - rows % block, columns - columns % block);
+    for i in (0..whole_rows).step_by(block) {
+        for j in (0..whole_columns).step_by(block) {
+            // SAFETY: the caller guarantees the tile, of which this is a block.
+            unsafe {
+                block::transpose::<T>(from(i, j).cast(), bytes(across.from), to(i, j).cast(), bytes(along.to));
+            }
+        }
+    }
+    // What is left of the tile beside and below the blocks.
+    for j in 0..columns {
+        for i in if j < whole_columns { whole_rows } else { 0 }..rows {
+            // SAFETY: the caller guarantees the tile, of which this is an element.
+            unsafe { to(i, j).write_unaligned(from(i, j).read_unaligned()) };
+        }
     }
 }
 
