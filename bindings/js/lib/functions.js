@@ -80,8 +80,8 @@ function createFunctions(native) {
     return f;
   }
 
-  /** Makes the JavaScript function of the native function in a slot. */
-  const wrapFunction = (slot) => asPackedFunc((...args) => call(slot, ...args), slot);
+  /** Makes the JavaScript function of the native function in a slot. `direct` is a function that calls it, if native code has made one. */
+  const wrapFunction = (slot, direct = (...args) => call(slot, ...args)) => asPackedFunc(direct, slot);
 
   let callNamed;
   function bindNamed(f, given) {

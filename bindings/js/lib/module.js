@@ -14,7 +14,7 @@ function createModules(native, { ObjectRef, setClass }) {
 
     /** Returns a function of the module. With `allowMissing`, returns undefined if there is none. */
     getFunction(name, { imports = false, allowMissing = false } = {}) {
-      const f = call('ffi.ModuleGetFunction', this, name, imports);
+      const f = native.moduleFunction(this[TAG], name, imports);
       if (f === null && !allowMissing) {
         throw new TypeError(`module has no function '${name}'; it has ${this.functionNames().join(', ') || 'none'}`);
       }

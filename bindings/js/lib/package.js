@@ -25,9 +25,9 @@ function createPackage(native) {
   const { ArrayRef, MapRef, Shape } = containers;
 
   const words = new Map();
-  function wrap(slot, index) {
+  function wrap(slot, index, direct) {
     const above = native.above?.() ?? wrap;
-    if (index === FUNCTION) return functions.wrapFunction(slot);
+    if (index === FUNCTION) return functions.wrapFunction(slot, direct);
     if (index === ERROR) return makeError(slot, native.errorTexts(slot), native.errorCause(slot), above);
     return objects.wrapObject(slot, index);
   }
@@ -95,7 +95,7 @@ function createPackage(native) {
 
   /** Returns a global function. With `allowMissing`, returns undefined if there is none. */
   function getGlobalFunc(name, { allowMissing = false } = {}) {
-    return allowMissing ? native.getGlobal(name) : native.requireGlobal(name);
+    return allowMissing ? native.findGlobal(name) : native.requireGlobal(name);
   }
 
   /** Registers a global function. A function that exists is replaced only with `override`. */

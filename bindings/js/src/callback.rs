@@ -10,7 +10,7 @@ use anyfn::{Any, Error, TensorView};
 use crate::entry::{arg, entry, panic_text};
 use crate::env::{Env, Res, Value};
 use crate::js_function::{self, JsFunction};
-use crate::shared::{Copies, Job};
+use crate::shared::{self, Copies, Job};
 use crate::state::{Js, State};
 use crate::{env, pool, state, tensor};
 
@@ -34,6 +34,8 @@ pub(crate) unsafe extern "C" fn safe_call(
         match function.shared.here() {
             // SAFETY: this is the thread of the environment, which has not ended, and the ABI passes valid arguments.
             Some((env, state)) => unsafe { call_here(env, state.cast(), function, args, num_args) },
+            // A loop of JavaScript that is being terminated may call again before the engine notices.
+            None if !state::is_running() => Err(shared::terminated()),
             None => {
                 let mut waiting = None;
                 function.shared.call(handle.cast(), args, num_args, || {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::panic::catch_unwind;
 use std::ptr;
 
@@ -11,11 +12,12 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, TensorView};
 
-use crate::entry::{FEW, SOME, arg, entry};
+use crate::callee::Callee;
+use crate::entry::{Data, FEW, SOME, arg, enter, entry};
 use crate::env::{Res, Value};
-use crate::lower::{Arrays, Views};
-use crate::state::{BORROWED_TENSOR, Js, Lent};
-use crate::{callback, js_function, pool, slots, state, tensor};
+use crate::lower::{self, Arrays, Views};
+use crate::state::{BORROWED_TENSOR, Js, Lent, State};
+use crate::{callback, js_function, pool, slots, state, sys, tensor};
 
 entry! {
     /// `call(slot, ...args)`: calls the function of a slot.
@@ -36,6 +38,40 @@ entry! {
     }
 }
 
+/// Number of arguments that a call of a function by itself reads at once.
+const DIRECT: usize = 4;
+
+/// What is wrong with a call of a function that was released.
+const RELEASED: &str = "this function was disposed of, or belongs to another thread";
+
+impl Data for Callee {
+    #[inline]
+    fn state(&self) -> &State {
+        // SAFETY: the state lives as long as the environment, which this function belongs to.
+        unsafe { &*self.state.cast::<State>() }
+    }
+}
+
+/// Calls the native function that a JavaScript function has as its data.
+pub(crate) unsafe extern "C" fn call_direct(
+    env: *mut sys::Env,
+    info: *mut sys::CallbackInfo,
+) -> *mut sys::Value {
+    // SAFETY: Node.js calls this function; the table of slots keeps the data until no JavaScript function refers to it and no call is in
+    // progress.
+    unsafe { enter::<_, DIRECT>(env, info, call_callee) }
+}
+
+#[inline]
+fn call_callee(js: Js<'_>, callee: &Callee, args: &[Value]) -> Res<Value> {
+    let Some(function) = callee.begin() else { return js.env.error(RELEASED) };
+    let mut result = TVMFFIAny::NONE;
+    let called = call_object(js, function, args, &mut result);
+    callee.end();
+    called?;
+    lift_result(js, &result, false)
+}
+
 #[inline]
 fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
     let Some((slot, args)) = args.split_first() else { return js.env.type_error("expected a slot") };
@@ -44,7 +80,7 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
         let mut slots = js.state.slots.borrow_mut();
         let Some((index, object)) = slots.get(slot) else {
             drop(slots);
-            return js.env.error("this function was disposed of, or belongs to another thread");
+            return js.env.error(RELEASED);
         };
         if object.type_index() != kTVMFFIFunction {
             drop(slots);
@@ -55,76 +91,160 @@ fn call_slot(js: Js<'_>, args: &[Value], big: bool) -> Res<Value> {
         (index, handle)
     };
     let mut result = TVMFFIAny::NONE;
-    let called = if args.len() < FEW {
-        let mut values = [const { Any::NONE }; FEW - 1];
-        call_with(js, handle, args, &mut values[..args.len()], &mut result)
-    } else {
-        call_with_many(js, handle, args, &mut result)
-    };
+    let called = call_object(js, handle, args, &mut result);
     let released = js.state.slots.borrow_mut().unpin(index);
     if released.is_some() {
         slots::drop_released(js.env, released);
     }
     called?;
+    lift_result(js, &result, big)
+}
+
+/// Converts the result of a call, an owned value that the caller does not use again.
+#[inline]
+fn lift_result(js: Js<'_>, result: &TVMFFIAny, big: bool) -> Res<Value> {
     if result.type_index < kTVMFFIRawStr {
         // The value owns nothing, and is not moved.
-        return js.lift_result(&result, big);
+        return js.lift_result(result, big);
     }
-    // SAFETY: the result is an owned value.
-    js.lift_owned(unsafe { Any::from_raw(result) }, big)
+    // SAFETY: the result is an owned value, which the caller gives away.
+    js.lift_owned(unsafe { Any::from_raw(*result) }, big)
+}
+
+/// Arguments of a call, in memory of the caller. They are written there one by one: values that are moved together after parts of them
+/// were written cost the processor a stall.
+struct Values<'a> {
+    places: &'a mut [MaybeUninit<Any>],
+    /// Number of places that contain a value.
+    used: usize,
+}
+
+impl Values<'_> {
+    /// Adds None, and returns its address. The number of places is that of the arguments.
+    #[inline]
+    fn add(&mut self) -> &mut Any {
+        let value = self.places[self.used].write(Any::NONE);
+        self.used += 1;
+        value
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Any] {
+        let values: *const Any = self.places.as_ptr().cast();
+        // SAFETY: the first `used` places contain values.
+        unsafe { std::slice::from_raw_parts(values, self.used) }
+    }
+}
+
+impl Drop for Values<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for value in &mut self.places[..self.used] {
+            // SAFETY: this place contains a value, which is not used again.
+            unsafe { value.assume_init_drop() };
+        }
+    }
+}
+
+/// Calls a function, which the caller keeps alive. `result` receives an owned value.
+#[inline]
+fn call_object(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], result: &mut TVMFFIAny) -> Res<()> {
+    if args.len() > FEW {
+        return call_with_many(js, function, args, result);
+    }
+    let mut numbers = [const { MaybeUninit::uninit() }; FEW];
+    let mut count = 0;
+    for (number, arg) in numbers.iter_mut().zip(args) {
+        let Ok(value) = js.env.to_double(*arg) else { break };
+        number.write(lower::number(value));
+        count += 1;
+    }
+    if count < args.len() || is_blocking(function) {
+        return call_with_few(js, function, args, count, result);
+    }
+    // Nothing is owned or lent.
+    let was_native = js.state.shared.set_native(true);
+    // SAFETY: the caller keeps the function alive, and the loop has written as many values as there are arguments.
+    let code = unsafe { call_into(function, numbers.as_ptr().cast(), count, result) };
+    js.state.shared.set_native(was_native);
+    if code == 0 {
+        return Ok(());
+    }
+    Err(js.throw(Error::take_raised()))
+}
+
+/// Calls a function with at most [`FEW`] arguments, of which the first `numbers` are numbers and the next is not.
+#[inline(never)]
+fn call_with_few(
+    js: Js<'_>,
+    function: *mut TVMFFIObject,
+    args: &[Value],
+    numbers: usize,
+    result: &mut TVMFFIAny,
+) -> Res<()> {
+    let mut places = [const { MaybeUninit::uninit() }; FEW];
+    call_with(js, function, args, numbers, &mut places, result)
 }
 
 #[inline(never)]
 fn call_with_many(js: Js<'_>, function: *mut TVMFFIObject, args: &[Value], result: &mut TVMFFIAny) -> Res<()> {
     if args.len() < SOME {
-        let mut values = [const { Any::NONE }; SOME - 1];
-        return call_with(js, function, args, &mut values[..args.len()], result);
+        let mut places = [const { MaybeUninit::uninit() }; SOME - 1];
+        return call_with(js, function, args, usize::MAX, &mut places, result);
     }
-    let mut values = Vec::new();
-    values.resize_with(args.len(), || Any::NONE);
-    call_with(js, function, args, &mut values, result)
+    let mut places = Vec::new();
+    places.resize_with(args.len(), MaybeUninit::uninit);
+    call_with(js, function, args, usize::MAX, &mut places, result)
 }
 
-/// Calls a function with arguments, which are converted into `values` first. The caller keeps the function alive. `result` receives an
-/// owned value.
+/// Calls a function with arguments, which are converted into `places` first, at least as many. The caller keeps the function alive.
+/// `result` receives an owned value. `other` is the index of an argument that is known to be no number.
 #[inline]
 fn call_with(
     js: Js<'_>,
     function: *mut TVMFFIObject,
     args: &[Value],
-    values: &mut [Any],
+    other: usize,
+    places: &mut [MaybeUninit<Any>],
     result: &mut TVMFFIAny,
 ) -> Res<()> {
     let mut views = Views::new();
-    for (value, arg) in values.iter_mut().zip(args) {
-        js.lower_into(*arg, &mut Arrays::Lend(&mut views), value)?;
+    let mut values = Values { places, used: 0 };
+    for (index, arg) in args.iter().enumerate() {
+        let (arrays, out) = (&mut Arrays::Lend(&mut views), values.add());
+        if index == other {
+            *out = js.lower(*arg, arrays)?;
+        } else {
+            js.lower_into(*arg, arrays, out)?;
+        }
     }
-    let before = js.state.lent.borrow().len();
+    let values = values.as_slice();
+    let mut before = 0;
     if !views.is_empty() {
         if args.len() > 1 {
             check_unchanged(js, &views)?;
         }
         let is_held = !is_own_function(js, function);
+        before = js.state.lent.borrow().len();
         let entries =
             views.iter().map(|view| Lent { tensor: &raw const view.tensor, array: view.array, is_held });
         js.state.lent.borrow_mut().extend(entries);
     }
     let was_native = js.state.shared.set_native(true);
-    let failed = if is_blocking(function) {
-        call_blocking(js, function, values).map(|value| *result = value.into_raw()).err()
+    let code = if is_blocking(function) {
+        call_blocking(js, function, values, result)
     } else {
         // SAFETY: the caller keeps the function alive, and the values are valid views for the call.
-        let code = unsafe { call_into(function, values, result) };
-        if code == 0 { None } else { Some(Error::take_raised()) }
+        unsafe { call_into(function, values.as_ptr().cast(), values.len(), result) }
     };
     js.state.shared.set_native(was_native);
     if !views.is_empty() {
         js.state.lent.borrow_mut().truncate(before);
     }
-    match failed {
-        None => Ok(()),
-        Some(error) => Err(js.throw(error)),
+    if code == 0 {
+        return Ok(());
     }
+    Err(js.throw(Error::take_raised()))
 }
 
 /// Throws if JavaScript code that ran while later arguments were converted, such as a getter, has detached or resized an array.
@@ -152,7 +272,7 @@ fn is_own_function(js: Js<'_>, function: *mut TVMFFIObject) -> bool {
 pub(crate) unsafe fn call_native(function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
     let mut result = TVMFFIAny::NONE;
     // SAFETY: guaranteed by the caller.
-    if unsafe { call_into(function, values, &mut result) } != 0 {
+    if unsafe { call_into(function, values.as_ptr().cast(), values.len(), &mut result) } != 0 {
         return Err(Error::take_raised());
     }
     // SAFETY: on success the result is an owned value.
@@ -162,16 +282,20 @@ pub(crate) unsafe fn call_native(function: *mut TVMFFIObject, values: &[Any]) ->
 /// Calls a native function on this thread. On success, returns 0 and stores an owned value in `result`, which must be None before.
 ///
 /// # Safety
-/// `function` must be a live function object, and the values must be valid.
+/// `function` must be a live function object, and `args` the address of `count` valid values.
 #[inline]
-unsafe fn call_into(function: *mut TVMFFIObject, values: &[Any], result: &mut TVMFFIAny) -> c_int {
+unsafe fn call_into(
+    function: *mut TVMFFIObject,
+    args: *const TVMFFIAny,
+    count: usize,
+    result: &mut TVMFFIAny,
+) -> c_int {
     // SAFETY: a function object has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
     // SAFETY: the object is alive, and its cell never changes.
     let safe_call = unsafe { (*cell).safe_call };
-    let args: *const TVMFFIAny = values.as_ptr().cast();
-    // SAFETY: `Any` has the layout of its raw value; the arguments are valid, and the result holds no value.
-    unsafe { safe_call(function.cast::<c_void>(), args, values.len() as i32, result) }
+    // SAFETY: guaranteed by the caller; the result holds no value.
+    unsafe { safe_call(function.cast::<c_void>(), args, count as i32, result) }
 }
 
 /// Returns true if a function declares that it may wait for other threads.
@@ -217,7 +341,20 @@ impl Waiting {
 /// Calls a native function on a thread of the pool. Meanwhile, this thread runs the JavaScript functions that other threads call, so
 /// a function that waits for such a thread does not wait forever.
 #[cold]
-fn call_blocking(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
+fn call_blocking(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any], result: &mut TVMFFIAny) -> c_int {
+    match wait_for_call(js, function, values) {
+        Ok(value) => {
+            *result = value.into_raw();
+            0
+        }
+        Err(error) => {
+            error.raise();
+            -1
+        }
+    }
+}
+
+fn wait_for_call(js: Js<'_>, function: *mut TVMFFIObject, values: &[Any]) -> Result<Any, Error> {
     let result = std::sync::Arc::new(std::sync::Mutex::new(None));
     let waiting = Waiting { function, values };
     let (shared, theirs) = (js.state.shared.clone(), result.clone());

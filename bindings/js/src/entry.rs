@@ -8,7 +8,7 @@ use crate::env::{Env, Res, Value};
 use crate::state::{Js, State};
 use crate::sys;
 
-/// Number of arguments that are read at once: few, because the engine fills the places of omitted ones.
+/// Number of arguments that functions of the addon read at once: few, because the engine fills the places of omitted ones.
 pub(crate) const FEW: usize = 5;
 /// Number of arguments that are read without an allocation.
 pub(crate) const SOME: usize = 17;
@@ -24,24 +24,37 @@ macro_rules! entry {
             #[inline]
             fn body($js: $crate::state::Js<'_>, $args: &[$crate::env::Value]) -> $crate::env::Res<$crate::env::Value> $body
             // SAFETY: Node.js calls this function, with the state of the environment as its data.
-            unsafe { $crate::entry::enter(env, info, body) }
+            unsafe { $crate::entry::enter::<_, { $crate::entry::FEW }>(env, info, |js, _: &$crate::state::State, args| body(js, args)) }
         }
     };
 }
 pub(crate) use entry;
 
-/// Runs the body of an entry point. Panics become exceptions.
+/// The data of a function that JavaScript calls.
+pub(crate) trait Data {
+    /// Returns the state of the environment.
+    fn state(&self) -> &State;
+}
+
+impl Data for State {
+    #[inline]
+    fn state(&self) -> &State {
+        self
+    }
+}
+
+/// Runs the body of an entry point. `N` arguments are read at once. Panics become exceptions.
 ///
 /// # Safety
-/// Must be called by Node.js with the state of the environment as the data of the function.
+/// Must be called by Node.js. The data of the function must be the address of a `D` that lives until the body has returned.
 #[inline]
-pub(crate) unsafe fn enter(
+pub(crate) unsafe fn enter<D: Data, const N: usize>(
     env: *mut sys::Env,
     info: *mut sys::CallbackInfo,
-    body: impl FnOnce(Js<'_>, &[Value]) -> Res<Value>,
+    body: impl FnOnce(Js<'_>, &D, &[Value]) -> Res<Value>,
 ) -> *mut sys::Value {
-    let mut few = [Value::NONE; FEW];
-    let (mut count, mut data) = (FEW, ptr::null_mut());
+    let mut few = [Value::NONE; N];
+    let (mut count, mut data) = (N, ptr::null_mut());
     // SAFETY: the array has `count` elements, and `Value` has the layout of a pointer.
     let status = unsafe {
         sys::napi_get_cb_info(env, info, &mut count, few.as_mut_ptr().cast(), ptr::null_mut(), &mut data)
@@ -51,16 +64,16 @@ pub(crate) unsafe fn enter(
     }
     // SAFETY: Node.js calls this function on the thread of the environment.
     let env_of_call = unsafe { Env::from_raw(env) };
-    // SAFETY: the data of all functions is the state, which lives as long as the environment.
-    let state: &State = unsafe { &*data.cast::<State>() };
-    let js = Js { env: env_of_call, state };
+    // SAFETY: guaranteed by the caller.
+    let data = unsafe { &*data.cast::<D>() };
+    let js = Js { env: env_of_call, state: data.state() };
     let done = catch_unwind(AssertUnwindSafe(|| {
-        if count <= FEW {
-            return body(js, &few[..count]);
+        if count <= N {
+            return body(js, data, &few[..count]);
         }
         // The longer arrays are in a function of their own, for the sake of the stack of other calls.
         // SAFETY: the caller passes the arguments of a call in progress, of which there are `count`.
-        unsafe { enter_with_many(js, info, count, body) }
+        unsafe { enter_with_many(js, info, count, |args| body(js, data, args)) }
     }));
     match done {
         Ok(Ok(value)) => value.as_ptr(),
@@ -78,7 +91,7 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Runs the body of an entry point with more than [`FEW`] arguments.
+/// Runs the body of an entry point with more arguments than are read at once.
 ///
 /// # Safety
 /// `info` must be that of a call in progress with `count` arguments.
@@ -88,7 +101,7 @@ unsafe fn enter_with_many(
     js: Js<'_>,
     info: *mut sys::CallbackInfo,
     mut count: usize,
-    body: impl FnOnce(Js<'_>, &[Value]) -> Res<Value>,
+    body: impl FnOnce(&[Value]) -> Res<Value>,
 ) -> Res<Value> {
     let mut some = [Value::NONE; SOME];
     let mut all = Vec::new();
@@ -102,7 +115,7 @@ unsafe fn enter_with_many(
     let (env, none) = (js.env.as_raw(), ptr::null_mut());
     // SAFETY: the array has `count` elements, and `Value` has the layout of a pointer.
     unsafe { sys::napi_get_cb_info(env, info, &mut count, args.as_mut_ptr().cast(), none, ptr::null_mut()) };
-    body(js, args)
+    body(args)
 }
 
 /// Returns the message of a panic.

@@ -8,7 +8,7 @@
 //! Each module uses only those above it:
 //!
 //! 1. [`sys`], [`env`] (the layer over Node-API)
-//! 2. [`shared`] (what all threads use of an environment), [`js_function`], [`slots`], [`state`]
+//! 2. [`shared`] (what all threads use of an environment), [`js_function`], [`callee`], [`slots`], [`state`]
 //! 3. [`lift`], [`lower`], [`error`] (conversions, methods of [`state::Js`]), [`entry`] (functions that JavaScript calls), [`pool`]
 //! 4. [`tensor`], [`callback`], [`calls`], [`async_call`], [`objects`]
 //!
@@ -18,6 +18,7 @@
 
 mod async_call;
 mod callback;
+mod callee;
 mod calls;
 mod entry;
 mod env;

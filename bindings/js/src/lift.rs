@@ -12,6 +12,7 @@ use anyfn::{Any, Error, Map, ObjectRef};
 use crate::env::{Res, Value};
 use crate::js_function;
 use crate::state::Js;
+use crate::sys;
 
 /// Largest integer of which a number is an exact representation, with all smaller ones.
 const SAFE_MAX: i64 = (1 << 53) - 1;
@@ -37,6 +38,8 @@ impl Js<'_> {
     pub(crate) fn lift_result(self, value: &TVMFFIAny, big: bool) -> Res<Value> {
         match value.type_index {
             kTVMFFIInt => self.lift_int(bits(value) as i64, big),
+            kTVMFFINone => self.env.null(),
+            kTVMFFIFloat => self.env.double(f64::from_bits(bits(value))),
             kTVMFFIDLTensorPtr => self.env.type_error(
                 "the function returned a borrowed DLTensor*, which has no owner; it must return a tensor",
             ),
@@ -160,17 +163,20 @@ impl Js<'_> {
         self.lift_owned(owned, big)
     }
 
+    /// Converts a function. See [`Js::wrap_as`] for `direct`.
+    pub(crate) fn lift_function(self, object: ObjectRef, direct: Option<sys::Callback>) -> Res<Value> {
+        // A function of JavaScript that is in use as a PackedFunc stays one.
+        let known = self.state.slots.borrow().wrapper_of(self.env, object.as_handle().cast());
+        match known.or_else(|| self.own_value(&object)) {
+            Some(value) => Ok(value),
+            None => self.wrap_as(object, direct),
+        }
+    }
+
     /// Converts an object.
     pub(crate) fn lift_object(self, object: ObjectRef) -> Res<Value> {
         match object.type_index() {
-            kTVMFFIFunction => {
-                // A function of JavaScript that is in use as a PackedFunc stays one.
-                let known = self.state.slots.borrow().wrapper_of(self.env, object.as_handle().cast());
-                match known.or_else(|| self.own_value(&object)) {
-                    Some(value) => Ok(value),
-                    None => self.wrap(object),
-                }
-            }
+            kTVMFFIFunction => self.lift_function(object, None),
             kTVMFFIError => match self.exception_of(&object) {
                 Some(exception) => Ok(exception),
                 None => self.wrap(object),

@@ -125,7 +125,10 @@ impl Js<'_> {
     #[inline(never)]
     pub(crate) fn lower(self, value: Value, arrays: &mut Arrays<'_>) -> Res<Any> {
         match self.env.type_of(value)? {
-            value_type::NUMBER => Ok(number(self.env.to_double(value)?)),
+            value_type::NUMBER => {
+                let (type_index, bits) = number_bits(self.env.to_double(value)?);
+                Ok(plain(type_index, bits))
+            }
             value_type::STRING => self.lower_string(value),
             value_type::UNDEFINED | value_type::NULL => Ok(Any::NONE),
             value_type::BOOLEAN => Ok(plain(kTVMFFIBool, u64::from(self.env.to_bool(value)?))),
@@ -343,16 +346,19 @@ fn number_bits(value: f64) -> (i32, u64) {
     if value.abs() < LIMIT {
         // SAFETY: the number is finite and within the range of the type.
         let int: i64 = unsafe { value.to_int_unchecked() };
-        if int as f64 == value && (int != 0 || value.is_sign_positive()) {
+        // The bits of -0 differ from those of 0.
+        if (int as f64).to_bits() == value.to_bits() {
             return (kTVMFFIInt, int as u64);
         }
     }
     (kTVMFFIFloat, value.to_bits())
 }
 
-fn number(value: f64) -> Any {
+/// Converts a number to a raw value, which owns nothing.
+#[inline]
+pub(crate) fn number(value: f64) -> TVMFFIAny {
     let (type_index, bits) = number_bits(value);
-    plain(type_index, bits)
+    TVMFFIAny::from_bits(type_index, bits)
 }
 
 fn bytes_of(memory: &Memory, size: usize) -> Any {

@@ -232,10 +232,7 @@ impl Shared {
                 return result;
             }
             if !goes_on() && (self.withdraw(&job) || job.change(UseOfArgs::Unused, UseOfArgs::Abandoned)) {
-                return Err(Error::new(
-                    "RuntimeError",
-                    "the JavaScript environment that waits for this function is being terminated",
-                ));
+                return Err(terminated());
             }
             let now = self.calls.load(Ordering::Relaxed);
             if now != at {
@@ -332,6 +329,11 @@ impl Job {
         let waited = self.ended.wait_timeout_while(result, time, |result| result.is_none());
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.take()
     }
+}
+
+/// Returns the error of a call in an environment that is being terminated.
+pub(crate) fn terminated() -> Error {
+    Error::new("RuntimeError", "the JavaScript environment that waits for this function is being terminated")
 }
 
 fn ended() -> Error {

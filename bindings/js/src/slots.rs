@@ -4,6 +4,9 @@
 //! objects to the JavaScript objects that represent them, so that an object keeps its identity. It holds JavaScript objects by
 //! weak references. These are cleared by the garbage collector at once, while finalizers wait for the event loop; so the table
 //! is swept for cleared references as it grows, and a loop that never returns to the event loop does not accumulate native objects.
+//!
+//! The slot of a function that JavaScript has looked up by name also owns its [`Callee`](crate::callee::Callee). It outlives the slot if
+//! the function is disposed of, because the JavaScript function still refers to it.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -12,6 +15,7 @@ use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
 use rustc_hash::FxHasher;
 
+use crate::callee::OwnedCallee;
 use crate::env::{Env, Ref, Value};
 
 /// Number of new slots after which the table is swept for the first time.
@@ -31,6 +35,15 @@ struct Slot {
     pins: u32,
     /// Number of bytes of the object that were reported to the garbage collector.
     bytes: i64,
+    /// What the JavaScript object calls, if it is a function of its own.
+    callee: Option<OwnedCallee>,
+}
+
+/// What a JavaScript function calls whose slot was released while it exists.
+struct Retired {
+    callee: OwnedCallee,
+    /// Weak reference to the JavaScript function.
+    wrapper: Ref,
 }
 
 /// Table of slots.
@@ -43,6 +56,9 @@ pub(crate) struct Slots {
     fresh: usize,
     /// Next index that the sweep visits.
     cursor: usize,
+    retired: Vec<Retired>,
+    /// Next index in `retired` that the sweep visits.
+    retired_cursor: usize,
 }
 
 /// Content of a released slot, to be dropped when the table is no longer borrowed: a deleter may use the table.
@@ -89,9 +105,9 @@ impl Slots {
     }
 
     /// Makes a slot for an object. Returns its index and its number.
-    pub(crate) fn add(&mut self, object: ObjectRef, bytes: i64) -> (usize, f64) {
+    pub(crate) fn add(&mut self, object: ObjectRef, bytes: i64, callee: Option<OwnedCallee>) -> (usize, f64) {
         self.fresh += 1;
-        let slot = Slot { object: Some(object), wrapper: Ref::NONE, generation: 0, pins: 0, bytes };
+        let slot = Slot { object: Some(object), wrapper: Ref::NONE, generation: 0, pins: 0, bytes, callee };
         let index = match self.free.pop() {
             Some(index) => {
                 let index = index as usize;
@@ -120,8 +136,15 @@ impl Slots {
     /// Releases a slot. If calls use it, they release it when they end.
     pub(crate) fn release(&mut self, env: Env, index: usize) -> Option<Released> {
         let slot = &mut self.slots[index];
-        env.delete(std::mem::replace(&mut slot.wrapper, Ref::NONE));
-        if slot.pins > 0 { None } else { Some(self.clear(index)) }
+        let wrapper = std::mem::replace(&mut slot.wrapper, Ref::NONE);
+        match (slot.callee.take(), &slot.object) {
+            (Some(callee), Some(object)) => {
+                callee.release(object);
+                self.retired.push(Retired { callee, wrapper });
+            }
+            _ => env.delete(wrapper),
+        }
+        if self.slots[index].pins > 0 { None } else { Some(self.clear(index)) }
     }
 
     fn clear(&mut self, index: usize) -> Released {
@@ -143,7 +166,7 @@ impl Slots {
 
     /// Returns true if many slots were made since the last sweep.
     pub(crate) fn is_sweep_due(&self) -> bool {
-        self.fresh > SWEEP_MIN.max(self.live() / 2)
+        self.fresh > SWEEP_MIN.max((self.live() + self.retired.len()) / 2)
     }
 
     /// Returns the number of slots in use.
@@ -178,13 +201,46 @@ impl Slots {
             }
             left -= step;
         }
+        self.sweep_retired(env, limit);
         released
+    }
+
+    /// Frees what JavaScript functions have called that are gone, among at most `limit` of them.
+    fn sweep_retired(&mut self, env: Env, limit: usize) {
+        let mut left = limit.min(self.retired.len());
+        while left > 0 {
+            let step = left.min(STEP);
+            let swept = env.scoped(|| {
+                for _ in 0..step {
+                    if self.retired_cursor >= self.retired.len() {
+                        self.retired_cursor = 0;
+                    }
+                    let retired = &self.retired[self.retired_cursor];
+                    if retired.callee.is_in_use() || env.get(retired.wrapper).is_some() {
+                        self.retired_cursor += 1;
+                    } else {
+                        env.delete(self.retired.swap_remove(self.retired_cursor).wrapper);
+                    }
+                }
+            });
+            if swept.is_err() {
+                break;
+            }
+            left -= step;
+        }
     }
 
     /// Takes all objects out of the table, for an environment that ends.
     pub(crate) fn take_all(&mut self) -> Vec<ObjectRef> {
         self.by_address.clear();
-        self.slots.iter_mut().filter_map(|slot| slot.object.take()).collect()
+        let take = |slot: &mut Slot| {
+            let object = slot.object.take()?;
+            if let Some(callee) = &slot.callee {
+                callee.release(&object);
+            }
+            Some(object)
+        };
+        self.slots.iter_mut().filter_map(take).collect()
     }
 }
 

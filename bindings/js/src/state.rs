@@ -2,15 +2,18 @@
 //! calls in progress have lent to native code.
 
 use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::Arc;
 
 use anyfn::ObjectRef;
-use anyfn::abi::{DLTensor, TVMFFIObject, kTVMFFIDLTensorPtr, kTVMFFITensor};
+use anyfn::abi::{DLTensor, TVMFFIObject, kTVMFFIDLTensorPtr, kTVMFFIFunction, kTVMFFITensor};
 use anyfn::{AnyView, TensorView};
 
+use crate::callee::{Callee, OwnedCallee};
 use crate::env::{Env, Ref, Res, Value};
 use crate::shared::Shared;
 use crate::slots::{self, Slots};
+use crate::sys;
 
 /// Values of the package that native code uses.
 #[derive(Default)]
@@ -19,7 +22,8 @@ pub(crate) struct Hooks {
     pub(crate) tag: Cell<Option<Ref>>,
     /// Symbol of the property that contains the content of a tagged value.
     pub(crate) content: Cell<Option<Ref>>,
-    /// `(slot, typeIndex) -> object`: makes the JavaScript object of a native object.
+    /// `(slot, typeIndex, direct) -> object`: makes the JavaScript object of a native object. `direct` is the function, if native code has
+    /// made it.
     pub(crate) wrap: Cell<Option<Ref>>,
     /// `(typeIndex, content) -> value`: makes a data type, device or opaque pointer from its eight bytes as a bigint.
     pub(crate) word: Cell<Option<Ref>>,
@@ -156,6 +160,12 @@ impl<'a> Js<'a> {
 
     /// Returns the JavaScript object of a native object, and makes it if necessary.
     pub(crate) fn wrap(self, object: ObjectRef) -> Res<Value> {
+        self.wrap_as(object, None)
+    }
+
+    /// Returns the JavaScript object of a native object. If it does not exist yet and the object is a function, it becomes a function of
+    /// its own, which calls `direct`.
+    pub(crate) fn wrap_as(self, object: ObjectRef, direct: Option<sys::Callback>) -> Res<Value> {
         let handle: *mut TVMFFIObject = object.as_handle().cast();
         let known = self.state.slots.borrow().wrapper_of(self.env, handle);
         if let Some(known) = known {
@@ -167,8 +177,11 @@ impl<'a> Js<'a> {
         if bytes != 0 {
             self.env.adjust_memory(bytes);
         }
-        let (index, number) = self.state.slots.borrow_mut().add(object, bytes);
-        let made = self.make_wrapper(number, type_index);
+        let direct = direct.filter(|_| type_index == kTVMFFIFunction);
+        let callee = direct.map(|_| OwnedCallee::new(ptr::from_ref(self.state).cast(), &object));
+        let data = callee.as_ref().map_or(ptr::null_mut(), OwnedCallee::as_ptr);
+        let (index, number) = self.state.slots.borrow_mut().add(object, bytes, callee);
+        let made = self.make_wrapper(number, type_index, direct.map(|function| (function, data)));
         match made {
             Ok((wrapper, weak)) => {
                 self.state.slots.borrow_mut().set_wrapper(index, weak);
@@ -181,9 +194,19 @@ impl<'a> Js<'a> {
         }
     }
 
-    fn make_wrapper(self, number: f64, type_index: i32) -> Res<(Value, Ref)> {
-        let args = [self.env.double(number)?, self.env.int32(type_index)?];
-        let wrapper = self.call_hook(&self.state.hooks.wrap, &args)?;
+    fn make_wrapper(
+        self,
+        number: f64,
+        type_index: i32,
+        direct: Option<(sys::Callback, *mut Callee)>,
+    ) -> Res<(Value, Ref)> {
+        let mut args = [self.env.double(number)?, self.env.int32(type_index)?, Value::NONE];
+        let mut count = 2;
+        if let Some((function, data)) = direct {
+            args[2] = self.env.function("", function, data.cast())?;
+            count = 3;
+        }
+        let wrapper = self.call_hook(&self.state.hooks.wrap, &args[..count])?;
         Ok((wrapper, self.env.weak(wrapper)?))
     }
 

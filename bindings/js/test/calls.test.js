@@ -90,6 +90,19 @@ test('a function that is registered as blocking may wait for a thread that calls
   });
 });
 
+test('dispose of a function that was looked up by name', () => {
+  const apply = sample('apply');
+  assert.equal(apply, sample('apply'));
+  const inner = () => (apply.dispose(), assert.throws(() => apply(() => 1), { message: /disposed of/ }), 6);
+  // A call within a call of the same function.
+  assert.equal(apply(() => apply(inner)), 6);
+  assert.throws(() => apply(() => 1), { message: /disposed of/ });
+  assert.throws(() => apply.bigint(() => 1), { message: /disposed of/ });
+  const again = sample('apply');
+  assert.notEqual(again, apply);
+  assert.equal(again((...args) => args.length), 0);
+});
+
 test('dispose releases a function, also during its own call', () => {
   const f = anyfn.convert(() => 5);
   f.dispose();

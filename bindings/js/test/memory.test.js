@@ -25,6 +25,7 @@ const KINDS = {
   'typed arrays': () => anyfn.tensor(new Float32Array(64)).data,
   callbacks: () => apply((x) => x, 1),
   functions: () => anyfn.convert(() => 1),
+  'functions by name': () => anyfn.getGlobalFunc('testing.nop').dispose(),
   errors: () => {
     try {
       apply(() => { throw new Error('x'); });
@@ -34,7 +35,9 @@ const KINDS = {
   },
 };
 // Slow ones.
-const FEWER = new Set(['tensors', 'typed arrays', 'errors']);
+const FEWER = new Set(['tensors', 'typed arrays', 'errors', 'functions by name']);
+// Node.js releases the memory of these in the event loop.
+const IN_TURNS = new Set(['typed arrays', 'functions by name']);
 
 // Objects of the addon that refer to native ones, and objects of the runtime and of the sample functions.
 const addon = require('../node/native.js').load();
@@ -54,8 +57,7 @@ const rss = () => (globalThis.gc?.(), process.memoryUsage().rss);
 
 for (const [name, make] of Object.entries(KINDS)) {
   const count = FEWER.has(name) ? COUNT / 10 : COUNT;
-  // Node.js releases the memory of typed arrays in the event loop.
-  const turn = name === 'typed arrays' ? 1000 : 0;
+  const turn = IN_TURNS.has(name) ? 1000 : 0;
   test(`${count} ${name} in ${turn ? 'many turns' : 'one turn'} of the event loop`, async () => {
     const round = async (count) => {
       for (let i = 1; i <= count; i += 1) {

@@ -819,6 +819,7 @@ function createNative() {
       const handle = find(name);
       return handle === 0 ? undefined : wrapHandle(handle);
     },
+    findGlobal: (name) => native.getGlobal(name),
     requireGlobal: (name) => {
       const handle = find(name);
       return handle === 0 ? ask('require_global', String(name)) : wrapHandle(handle);
@@ -904,6 +905,7 @@ function createNative() {
       webgpu.attach(code, made);
       return made;
     },
+    moduleFunction: (slot, name, imports) => native.getGlobal('ffi.ModuleGetFunction')(at(slot), name, imports),
     /** Calls a function of the module (`anyfn.web.*`). */
     ask,
     /** Returns the JavaScript function with a number. */
