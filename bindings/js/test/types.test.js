@@ -9,6 +9,7 @@ const { test } = require('node:test');
 
 const { anyfn, folder, skip, ROOT } = require('./support.js');
 const { samples } = require('./pages.js');
+const { write } = require('../tools/bundle.js');
 
 const PACKAGE = path.join(ROOT, 'bindings/js');
 const TSC = path.join(ROOT, '.x/typescript/node_modules/typescript/bin/tsc');
@@ -17,6 +18,17 @@ test('the types declare the names of the package', () => {
   const text = fs.readFileSync(path.join(PACKAGE, 'index.d.ts'), 'utf8');
   const declared = new Set([...text.matchAll(/^export (?:function|class|const) (\w+)/gm)].map((match) => match[1]));
   assert.deepEqual([...declared].sort(), Object.keys(anyfn).sort());
+});
+
+test('the types of the entry point for pages declare the names that it exports', () => {
+  const dir = folder();
+  write(dir);
+  const source = fs.readFileSync(path.join(dir, 'anyfn.mjs'), 'utf8');
+  const exported = [...source.matchAll(/^export const \{([^}]*)\}/gm)].flatMap(([, names]) => names.match(/\w+/g));
+  const named = (file) => [...fs.readFileSync(path.join(PACKAGE, file), 'utf8').matchAll(/^export (?:function|class|const) (\w+)/gm)].map(([, name]) => name);
+  assert.deepEqual([...new Set([...named('index.d.ts'), ...named('browser.d.mts')])].sort(), exported.sort());
+  const sessions = /^export interface Sessions \{[^]*?^\}/m.exec(fs.readFileSync(path.join(PACKAGE, 'web/index.d.ts'), 'utf8'))[0];
+  assert.deepEqual([...sessions.matchAll(/^ {2}(\w+)\(/gm)].map(([, name]) => name).sort(), named('browser.d.mts').sort());
 });
 
 test('the types declare the members of the classes', () => {
@@ -60,7 +72,19 @@ await gpu.prepare(anyfn.webgpuModule('..', { f: ['pointer', 'float32', 'blockIdx
 console.log((await here).data, type, z.device.equals(gpu.device), (await x.to(gpu.device)).shape, gpu.memory.used, await gpu.synchronize());
 console.log(n, t.shape, anyfn.loadModule(new WebAssembly.Module(new ArrayBuffer(8))).kind);
 `;
+const PAGE = `
+import anyfn, { connect, makeKey, serve, tensor, type PackedFunc } from 'anyfn';
+import type { Session, PageServer } from 'anyfn/web';
+const session: Session = await connect('ws://host:9190', { key: makeKey('x'), timeout: 5 });
+const server: PageServer = await serve('ws://host:9190', { name: 'page', key: makeKey('y') });
+const f: PackedFunc = anyfn.getGlobalFunc('x');
+const again: Promise<Session> = anyfn.connect(new URL('ws://host:9190'));
+console.log(session.ended, server, f(tensor([1])), again);
+// @ts-expect-error: the URL is missing.
+connect();
+`;
 const WRONG = [
+  `import { connect } from 'anyfn'; connect('ws://host:9190');`,
   `import { instantiateSync } from 'anyfn/web'; instantiateSync(5);`,
   `import { getGlobalFunc } from 'anyfn'; getGlobalFunc(5);`,
   `import { getGlobalFunc } from 'anyfn'; getGlobalFunc('x', { allowMissing: true })();`,
@@ -83,8 +107,8 @@ test('tsc --strict', { skip: skip('tsc --strict', !fs.existsSync(TSC) && 'no Typ
     strict: true, noEmit: true, module: 'node16', moduleResolution: 'node16', target: 'es2022', lib: ['es2022', 'dom'],
     types: [], preserveSymlinks: true, noImplicitAny: true,
   };
-  const check = (files) => {
-    fs.writeFileSync(path.join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files }));
+  const check = (files, more = {}) => {
+    fs.writeFileSync(path.join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...options, ...more }, files }));
     return spawnSync(process.execPath, [TSC, '-p', dir], { encoding: 'utf8' });
   };
   // The guides are JavaScript; what they leave without types is `any` here.
@@ -104,4 +128,6 @@ test('tsc --strict', { skip: skip('tsc --strict', !fs.existsSync(TSC) && 'no Typ
   // Lines that are indented explain the one above.
   assert.equal(stdout.split('\n').filter((line) => /^\S/.test(line) && !isWrong(line)).join('\n'), '');
   WRONG.forEach((text, index) => assert.ok(stdout.includes(`wrong${index}.mts(1`), `${text}\n${stdout}`));
+  fs.writeFileSync(path.join(dir, 'page.mts'), PAGE);
+  assert.equal(check(['page.mts'], { customConditions: ['browser'] }).stdout, '');
 });
