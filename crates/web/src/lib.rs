@@ -36,7 +36,7 @@ const VERSION: u32 = 1;
 #[unsafe(no_mangle)]
 extern "C" fn anyfn_web_init() -> u32 {
     values::register_tensor_owner();
-    #[cfg(feature = "session")]
+    #[cfg(feature = "timing")]
     session::set_clock();
     VERSION
 }

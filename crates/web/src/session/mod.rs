@@ -45,6 +45,7 @@ fn now() -> Duration {
 }
 
 /// Gives the measurements of the runtime the clock of the host.
+#[cfg(feature = "timing")]
 pub(crate) fn set_clock() {
     anyfn_host::runtime::timing::set_clock(now);
 }
