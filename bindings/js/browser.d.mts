@@ -1,4 +1,5 @@
-// Types of the entry point for pages (`prebuilds/web/anyfn.mjs`): those of `index.d.ts` and sessions, and a default export with the same values.
+// Types of the entry point for pages (`prebuilds/web/anyfn.mjs`): those of `index.d.ts` and sessions, and a default export with the
+// same values.
 
 import type { Package, Sessions } from './web/index.js';
 
