@@ -1,4 +1,4 @@
-//! What a JavaScript function of its own calls: a native function that has been looked up by name.
+//! The target of a JavaScript function that calls one native function, which has been looked up by name.
 //!
 //! Making such a function takes the engine several microseconds, so functions that are arguments or results of calls have none: they are
 //! JavaScript functions that pass the number of their slot ([`crate::slots`]) along.

@@ -41,7 +41,7 @@ entry! {
 /// Number of arguments that a call of a function by itself reads at once.
 const DIRECT: usize = 4;
 
-/// What is wrong with a call of a function that was released.
+/// Error message for a call of a function that was released.
 const RELEASED: &str = "this function was disposed of, or belongs to another thread";
 
 impl Data for Callee {

@@ -35,11 +35,11 @@ struct Slot {
     pins: u32,
     /// Number of bytes of the object that were reported to the garbage collector.
     bytes: i64,
-    /// What the JavaScript object calls, if it is a function of its own.
+    /// Target of the JavaScript object, if it is a function that calls this object directly.
     callee: Option<OwnedCallee>,
 }
 
-/// What a JavaScript function calls whose slot was released while it exists.
+/// Target of a JavaScript function whose slot was released while the function exists.
 struct Retired {
     callee: OwnedCallee,
     /// Weak reference to the JavaScript function.
