@@ -1,18 +1,15 @@
 //! The server's end of the handshake.
 
-use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, Result, bail, error};
-use tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tungstenite::http::StatusCode;
-use tungstenite::http::header::ORIGIN;
-use tungstenite::protocol::WebSocket;
 
+use super::Bridge;
+use super::http::{Exchange, Head, Unopened, accepted};
+use super::messages::WebSocket;
 use super::side::Web;
-use super::{Bridge, Unopened};
 use crate::poll::{Polled, poll};
 
 /// First byte of an HTTP request by `GET`, which begins a WebSocket. The protocol of sessions begins with another one.
@@ -58,13 +55,13 @@ impl Origins {
     }
 
     /// Returns why the page that sends `request` may not use `what`. A request without an origin does not come from a browser.
-    pub(super) fn check(&self, request: &Request, what: &str) -> std::result::Result<(), String> {
-        let mut all = request.headers().get_all(ORIGIN).iter();
+    pub(super) fn check(&self, request: &Head, what: &str) -> std::result::Result<(), String> {
+        let mut all = request.values("Origin");
         let Some(origin) = all.next() else { return Ok(()) };
         if all.next().is_some() {
             return Err(format!("expected at most one origin, got several; none of them may use this {what}"));
         }
-        let origin = String::from_utf8_lossy(origin.as_bytes());
+        let origin = String::from_utf8_lossy(origin);
         match self.allow(&origin) {
             true => Ok(()),
             false => Err(format!(
@@ -142,40 +139,49 @@ fn begins_with_http(stream: &TcpStream, deadline: Instant) -> Result<bool> {
 pub(super) fn upgrade(
     stream: TcpStream,
     deadline: Instant,
-    check: impl FnOnce(&Request) -> std::result::Result<(), String>,
+    check: impl FnOnce(&Head) -> std::result::Result<(), String>,
 ) -> Result<(Web, String)> {
-    let mut answer = stream.try_clone().map_err(failed)?;
     stream.set_nonblocking(true).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
-    let (mut target, mut refused) = (String::new(), None);
-    #[expect(clippy::result_large_err, reason = "the type of the library")]
-    let decide = |request: &Request, response: Response| -> std::result::Result<Response, ErrorResponse> {
-        target = request.uri().to_string();
-        check(request).map(|()| response).map_err(|why| {
-            let mut response = ErrorResponse::new(Some(why.clone()));
-            *response.status_mut() = StatusCode::FORBIDDEN;
-            refused = Some(why);
-            response
-        })
-    };
-    let done = tungstenite::accept_hdr_with_config(stream, decide, Some(super::limits()));
-    let socket: WebSocket<TcpStream> = match super::shake_hands(done, deadline, || Ok(())) {
-        Ok(socket) => socket,
-        Err(Unopened::Stopped(error)) => return Err(error),
+    let exchange = Exchange { stream: &stream, deadline, check: || Ok(()) };
+    let opened = exchange.request().and_then(|(head, rest)| {
+        let key = accepted(head.key()?);
+        if !rest.is_empty() {
+            return Err(Unopened::Invalid("bytes follow it before it is answered"));
+        }
+        Ok((head, key))
+    });
+    let result = opened.and_then(|(head, key)| {
+        let answer = match check(&head) {
+            Ok(()) => format!(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Accept: {key}\r\n\r\n"
+            ),
+            Err(why) => {
+                let length = why.len();
+                let answer = format!(
+                    "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n\
+                     Content-Length: {length}\r\n\r\n{why}"
+                );
+                let _ = exchange.send(answer.as_bytes());
+                return Err(Unopened::Stopped(error!("PermissionError", "client: {why}")));
+            }
+        };
+        exchange.send(answer.as_bytes())?;
+        Ok(head.text)
+    });
+    match result {
+        Ok(target) => Ok((Web::new(WebSocket::new(stream, true, &[])).map_err(failed)?, target)),
+        Err(Unopened::Stopped(error)) => Err(error),
         Err(Unopened::Late) => {
             bail!("TimeoutError", "client: the WebSocket did not open within the time allowed")
         }
-        Err(Unopened::Failed(why)) => {
-            if let Some(why) = refused {
-                bail!("PermissionError", "client: {why}");
-            }
-            if !matches!(why, tungstenite::Error::Io(_)) {
-                let _ = answer.write_all(NO_UPGRADE);
-            }
+        Err(Unopened::Io(why)) => Err(failed(why)),
+        Err(Unopened::Invalid(why)) => {
+            let _ = exchange.send(NO_UPGRADE);
             bail!("ConnectionError", "client: the request does not open a WebSocket: {why}");
         }
-    };
-    Ok((Web::new(socket).map_err(failed)?, target))
+    }
 }
 
 #[cfg(test)]
@@ -185,10 +191,7 @@ mod tests {
     #[test]
     fn a_request_has_one_origin() {
         let origins = Origins::new(vec!["https://a.example".into()]).unwrap();
-        let request = |all: &[&str]| {
-            let request = Request::builder().uri("/");
-            all.iter().fold(request, |request, one| request.header(ORIGIN, *one)).body(()).unwrap()
-        };
+        let request = |all: &[&str]| Head::of_fields(all.iter().map(|one| ("origin", *one)));
         assert!(origins.check(&request(&[]), "server").is_ok());
         assert!(origins.check(&request(&["https://a.example"]), "server").is_ok());
         let why = origins.check(&request(&["https://b.example"]), "proxy").unwrap_err();

@@ -5,10 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyfn::{Result, bail, check_signals, error};
-use tungstenite::client::{IntoClientRequest, client_with_config};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
+use super::Bridge;
+use super::http::{Exchange, Unopened};
+use super::messages::WebSocket;
 use super::side::{Web, printable};
-use super::{Bridge, Unopened};
 use crate::socket;
 
 /// Default port of a URL without one.
@@ -25,27 +28,48 @@ const BODY_MAX: usize = 1024;
 pub(super) struct Address {
     host: String,
     port: u16,
+    /// Host and port as the URL names them.
+    named: String,
+    /// Path and query.
+    target: String,
 }
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Address> {
         let wrong =
             |why: &str| error!("ValueError", "expected a URL such as `ws://host:9190`, got {url:?}: {why}");
-        let request = url.into_client_request().map_err(|why| wrong(&why.to_string()))?;
-        match request.uri().scheme_str() {
-            Some("ws") => {}
-            Some("wss") => {
+        if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong("it contains a blank, or a character that is not of ASCII"));
+        }
+        let Some((scheme, rest)) = url.split_once("://") else { return Err(wrong("it has no scheme")) };
+        match scheme {
+            "ws" => {}
+            "wss" => {
                 return Err(wrong(
                     "this client cannot use TLS, and does not need it: a session with a key is encrypted from end to end",
                 ));
             }
             _ => return Err(wrong("its scheme is not `ws`")),
         }
-        let Some(host) = request.uri().host().filter(|host| !host.is_empty()) else {
-            return Err(wrong("it names no host"));
+        // A fragment is not sent.
+        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let named = authority.rsplit_once('@').map_or(authority, |(_, named)| named);
+        let (host, port) = match named.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("`[` is not closed"))?,
+            None => named.split_at(named.find(':').unwrap_or(named.len())),
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Address { host, port: request.uri().port_u16().unwrap_or(PORT) })
+        if host.is_empty() {
+            return Err(wrong("it names no host"));
+        }
+        let port = match port.strip_prefix(':') {
+            Some("") => PORT,
+            Some(port) => port.parse().map_err(|_| wrong("its port is not a number up to 65535"))?,
+            None if port.is_empty() => PORT,
+            None => return Err(wrong("expected `:` and a port behind the host")),
+        };
+        let root = if target.starts_with('/') { "" } else { "/" };
+        Ok(Address { host: host.into(), port, named: named.into(), target: format!("{root}{target}") })
     }
 }
 
@@ -86,7 +110,7 @@ pub(super) fn open(url: &str, wait: Duration) -> Result<Web> {
     for one in addresses {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&one, left) {
-            Ok(stream) => return shake_hands(url, stream, deadline),
+            Ok(stream) => return shake_hands(url, &address, stream, deadline),
             Err(error) => why = error.to_string(),
         }
         check_signals()?;
@@ -94,26 +118,67 @@ pub(super) fn open(url: &str, wait: Duration) -> Result<Web> {
     bail!("ConnectionError", "{url}: {why}")
 }
 
-fn shake_hands(url: &str, stream: TcpStream, deadline: Instant) -> Result<Web> {
+fn shake_hands(url: &str, address: &Address, stream: TcpStream, deadline: Instant) -> Result<Web> {
     let os = |why: std::io::Error| error!("ConnectionError", "{url}: {why}");
     socket::watch_peer(stream.as_fd());
     stream.set_nonblocking(true).map_err(os)?;
-    let done = client_with_config(url, stream, Some(super::limits()));
-    match super::shake_hands(done, deadline, check_signals) {
-        Ok((socket, _)) => Web::new(socket).map_err(os),
-        Err(Unopened::Stopped(error)) => Err(error),
-        Err(Unopened::Late) => {
+    let exchange = Exchange { stream: &stream, deadline, check: check_signals };
+    match ask(&exchange, address) {
+        Ok(rest) => Web::new(WebSocket::new(stream, false, &rest)).map_err(os),
+        Err(Refusal::Status(status)) => {
+            bail!("ConnectionError", "{url}: the server refuses: {}", printable(&status))
+        }
+        Err(Refusal::Unopened(Unopened::Stopped(error))) => Err(error),
+        Err(Refusal::Unopened(Unopened::Late)) => {
             bail!("TimeoutError", "{url}: no answer within the time allowed (`timeout=`)")
         }
-        Err(Unopened::Failed(tungstenite::Error::Http(response))) => {
-            let body = response.body().as_deref().unwrap_or_default();
-            let body = printable(&String::from_utf8_lossy(&body[..body.len().min(BODY_MAX)]));
-            bail!("ConnectionError", "{url}: the server refuses: {} {body}", response.status())
-        }
-        Err(Unopened::Failed(why)) => {
+        Err(Refusal::Unopened(Unopened::Io(why))) => {
             bail!("ConnectionError", "{url}: no WebSocket server answers there: {why}")
         }
+        Err(Refusal::Unopened(Unopened::Invalid(why))) => {
+            bail!("ConnectionError", "{url}: no WebSocket server answers there: the answer is wrong: {why}")
+        }
     }
+}
+
+/// Reason why a server has not opened a WebSocket.
+enum Refusal {
+    Unopened(Unopened),
+    /// It has answered with another status than 101: the status, and the text behind it.
+    Status(String),
+}
+
+impl From<Unopened> for Refusal {
+    fn from(why: Unopened) -> Refusal {
+        Refusal::Unopened(why)
+    }
+}
+
+/// Asks for a WebSocket. Returns the bytes that have arrived behind the answer.
+fn ask(exchange: &Exchange<'_>, address: &Address) -> std::result::Result<Vec<u8>, Refusal> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|why| Unopened::Io(why.into()))?;
+    let key = STANDARD.encode(key);
+    let Address { named, target, .. } = address;
+    exchange.send(
+        format!(
+            "GET {target} HTTP/1.1\r\nHost: {named}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+        )
+        .as_bytes(),
+    )?;
+    let (head, mut rest) = exchange.answer()?;
+    if head.status == 101 {
+        head.accepts(key.as_bytes())?;
+        return Ok(rest);
+    }
+    // The text may arrive behind the head.
+    let length =
+        head.values("Content-Length").next().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let length = length.unwrap_or(0).min(BODY_MAX);
+    while rest.len() < length && exchange.more(&mut rest).unwrap_or(false) {}
+    rest.truncate(BODY_MAX);
+    Err(Refusal::Status(format!("{} {} {}", head.status, head.text, String::from_utf8_lossy(&rest))))
 }
 
 #[cfg(test)]
@@ -151,16 +216,26 @@ mod tests {
 
     #[test]
     fn urls_name_a_host_and_a_port() {
-        let address = |host: &str, port| Address { host: host.into(), port };
-        assert_eq!(Address::parse("ws://board:9190").unwrap(), address("board", 9190));
-        assert_eq!(Address::parse("ws://board/name?x").unwrap(), address("board", 80));
-        assert_eq!(Address::parse("ws://[::1]:7/").unwrap(), address("::1", 7));
+        let check = |url: &str, host: &str, port: u16, named: &str, target: &str| {
+            let expected = Address { host: host.into(), port, named: named.into(), target: target.into() };
+            assert_eq!(Address::parse(url).unwrap(), expected);
+        };
+        check("ws://board:9190", "board", 9190, "board:9190", "/");
+        check("ws://board/name?x", "board", 80, "board", "/name?x");
+        check("ws://board?x#y", "board", 80, "board", "/?x");
+        check("ws://me:secret@board:/", "board", 80, "board:", "/");
+        check("ws://[::1]:7/", "::1", 7, "[::1]:7", "/");
         for (url, why) in [
             ("wss://board", "TLS"),
             ("http://board", "scheme"),
-            ("ws://", ""),
-            ("board:9190", ""),
-            ("ws://a b", ""),
+            ("ws://", "names no host"),
+            ("ws://:80/", "names no host"),
+            ("board:9190", "no scheme"),
+            ("ws://a b", "blank"),
+            ("ws://a\r\nX: y", "blank"),
+            ("ws://board:99999", "port"),
+            ("ws://[::1", "not closed"),
+            ("ws://[::1]9", "behind the host"),
         ] {
             let error = Address::parse(url).unwrap_err();
             assert_eq!(error.kind(), "ValueError");

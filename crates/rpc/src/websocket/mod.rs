@@ -4,31 +4,28 @@
 //! *bridge*, copies them between the WebSocket and one end of a socket pair, and the session uses the other end like any other
 //! socket. So everything that this crate promises about sockets (time limits, a slow peer, cancellation) holds here, too.
 //!
-//! In reading order: `relay` copies bytes between two sides; `accept` and `connect` are the two ends of the handshake; `proxy`
-//! pairs clients with servers that only open connections, and `tunnel` is such a server.
+//! In reading order: `messages` is the protocol of WebSocket, and `http` the heads that open one; `relay` copies bytes between two
+//! sides; `accept` and `connect` are the two ends of the handshake; `proxy` pairs clients with servers that only open connections, and
+//! `tunnel` is such a server.
 
 mod accept;
 mod connect;
 mod functions;
+mod http;
+mod messages;
 pub mod proxy;
 mod relay;
 mod side;
 #[cfg(all(target_os = "linux", feature = "server"))]
 mod tunnel;
 
-use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use anyfn::{Result, error};
-use tungstenite::HandshakeError;
-use tungstenite::handshake::HandshakeRole;
-use tungstenite::protocol::WebSocketConfig;
 
-use crate::poll::{Polled, poll};
 use crate::signals;
 use crate::socket::{Reason, Socket};
 
@@ -42,52 +39,9 @@ use side::{Pipe, Web};
 #[cfg(all(target_os = "linux", feature = "server"))]
 pub(crate) use tunnel::Tunnel;
 
-/// Maximum size in bytes of a frame and of a message, received or sent. The longest frame of the session is a quarter of it.
+/// Maximum size in bytes of a received message. It bounds the memory that a peer can occupy before its bytes reach the session, whose
+/// longest frame is a quarter of it.
 const MESSAGE_MAX: usize = 1 << 20;
-
-/// Returns the limits of a WebSocket. They bound the memory that a peer can occupy before its bytes reach the session.
-fn limits() -> WebSocketConfig {
-    WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_MAX))
-        .max_frame_size(Some(MESSAGE_MAX))
-        .accept_unmasked_frames(false)
-        // Room for one message, and for answers to the pings of a peer that does not read them.
-        .max_write_buffer_size(2 * MESSAGE_MAX)
-}
-
-/// Maximum time between two checks for a signal while a WebSocket opens.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Reason why a handshake has failed.
-enum Unopened {
-    /// The deadline has passed.
-    Late,
-    Failed(tungstenite::Error),
-    /// The check has returned an error.
-    Stopped(anyfn::Error),
-}
-
-/// Completes a handshake on a socket that does not block. The deadline is that of the whole handshake, so a peer that sends one byte at
-/// a time gains nothing. `check` is called about ten times per second; its error ends the handshake.
-fn shake_hands<R: HandshakeRole<InternalStream = TcpStream>>(
-    mut done: std::result::Result<R::FinalResult, HandshakeError<R>>,
-    deadline: Instant,
-    check: impl Fn() -> Result<()>,
-) -> std::result::Result<R::FinalResult, Unopened> {
-    loop {
-        let unfinished = match done {
-            Ok(opened) => return Ok(opened),
-            Err(HandshakeError::Failure(why)) => return Err(Unopened::Failed(why)),
-            Err(HandshakeError::Interrupted(unfinished)) => unfinished,
-        };
-        check().map_err(Unopened::Stopped)?;
-        let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Err(Unopened::Late) };
-        let stream = unfinished.get_ref().get_ref();
-        poll(&mut [Polled::read(stream.as_fd())], Some(left.min(LOOK)))
-            .map_err(|why| Unopened::Failed(why.into()))?;
-        done = unfinished.handshake();
-    }
-}
 
 /// Thread that copies the bytes of a session between a WebSocket and a socket pair. Dropping this value waits until the thread has
 /// sent what the session has written, which takes at most about two seconds after the session has closed its end.

@@ -20,7 +20,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyfn::{Result, bail, error};
-use tungstenite::Bytes;
 
 use super::Origins;
 use super::accept::upgrade;
@@ -111,7 +110,7 @@ struct Waiting {
 /// Client whose first bytes have arrived.
 struct Client {
     web: Web,
-    first: Bytes,
+    first: Vec<u8>,
     peer: SocketAddr,
 }
 
@@ -424,7 +423,7 @@ fn wait(shared: &Arc<Shared>, mut web: Web, name: &str, peer: SocketAddr, half_o
 }
 
 /// Waits for the first bytes of a client. The error is the reason for which it is refused.
-fn first_bytes(shared: &Shared, web: &mut Web, deadline: Instant) -> std::result::Result<Bytes, String> {
+fn first_bytes(shared: &Shared, web: &mut Web, deadline: Instant) -> std::result::Result<Vec<u8>, String> {
     loop {
         // Sends answers to pings.
         let is_written = match web.flush() {

@@ -6,10 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use tungstenite::protocol::frame::coding::CloseCode;
-use tungstenite::protocol::{CloseFrame, WebSocket};
-use tungstenite::{Bytes, Error, Message};
-
+use super::messages::{Fault, Message, NORMAL, WebSocket};
 use crate::poll::{Polled, poll};
 
 /// Maximum number of bytes that are read from a socket at a time, and the content of one message.
@@ -35,10 +32,10 @@ pub(super) trait Side {
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Returns bytes that have arrived, at least one.
-    fn receive(&mut self) -> Result<Bytes, Stop>;
+    fn receive(&mut self) -> Result<Vec<u8>, Stop>;
 
     /// Takes bytes to send. The caller has checked by [`Side::flush`] that nothing waits.
-    fn send(&mut self, bytes: Bytes) -> Result<(), Stop>;
+    fn send(&mut self, bytes: Vec<u8>) -> Result<(), Stop>;
 
     /// Sends what waits to be sent. Returns true if nothing waits any more.
     fn flush(&mut self) -> Result<bool, Stop>;
@@ -56,7 +53,9 @@ pub(super) trait Side {
 /// End of a socket pair.
 pub(super) struct Pipe {
     stream: UnixStream,
-    waiting: Bytes,
+    /// Bytes to send, of which the first `sent` have been sent.
+    waiting: Vec<u8>,
+    sent: usize,
     buffer: Vec<u8>,
     heard: Instant,
 }
@@ -64,7 +63,7 @@ pub(super) struct Pipe {
 impl Pipe {
     pub(super) fn new(stream: UnixStream) -> io::Result<Pipe> {
         stream.set_nonblocking(true)?;
-        Ok(Pipe { stream, waiting: Bytes::new(), buffer: vec![0; PIECE], heard: Instant::now() })
+        Ok(Pipe { stream, waiting: Vec::new(), sent: 0, buffer: vec![0; PIECE], heard: Instant::now() })
     }
 }
 
@@ -73,26 +72,26 @@ impl Side for Pipe {
         self.stream.as_fd()
     }
 
-    fn receive(&mut self) -> Result<Bytes, Stop> {
+    fn receive(&mut self) -> Result<Vec<u8>, Stop> {
         match self.stream.read(&mut self.buffer) {
             Ok(0) => Err(Stop::Over(String::new())),
             Ok(count) => {
                 self.heard = Instant::now();
-                Ok(Bytes::copy_from_slice(&self.buffer[..count]))
+                Ok(self.buffer[..count].to_vec())
             }
             Err(error) => Err(stop(&error)),
         }
     }
 
-    fn send(&mut self, bytes: Bytes) -> Result<(), Stop> {
-        self.waiting = bytes;
+    fn send(&mut self, bytes: Vec<u8>) -> Result<(), Stop> {
+        (self.waiting, self.sent) = (bytes, 0);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<bool, Stop> {
-        while !self.waiting.is_empty() {
-            match self.stream.write(&self.waiting) {
-                Ok(count) => drop(self.waiting.split_to(count)),
+        while self.sent < self.waiting.len() {
+            match self.stream.write(&self.waiting[self.sent..]) {
+                Ok(count) => self.sent += count,
                 Err(error) => {
                     return match stop(&error) {
                         Stop::Wait => Ok(false),
@@ -134,37 +133,34 @@ pub(super) struct Web {
 
 impl Web {
     pub(super) fn new(socket: WebSocket<TcpStream>) -> io::Result<Web> {
-        socket.get_ref().set_nonblocking(true)?;
+        socket.stream().set_nonblocking(true)?;
         Ok(Web { socket, heard: Instant::now() })
     }
 
     /// Describes why reading or writing has failed, and tells a peer that has broken the rules which one.
-    fn failed(&mut self, error: Error) -> Stop {
-        let (code, why) = match error {
-            Error::Io(error) => return stop(&error),
-            Error::WriteBufferFull(_) => return Stop::Wait,
-            Error::ConnectionClosed | Error::AlreadyClosed => return Stop::Over(String::new()),
-            Error::Capacity(why) => (CloseCode::Size, format!("{why}")),
-            why => (CloseCode::Protocol, format!("{why}")),
-        };
-        self.end(code, &why);
-        Stop::Over(format!("invalid WebSocket data: {why}"))
+    fn failed(&mut self, fault: Fault) -> Stop {
+        match fault {
+            Fault::Io(error) => stop(&error),
+            Fault::Ended => Stop::Over(String::new()),
+            Fault::Invalid(code, why) => {
+                self.end(code, why);
+                Stop::Over(format!("invalid WebSocket data: {why}"))
+            }
+        }
     }
 
-    fn end(&mut self, code: CloseCode, why: &str) {
-        // A close message has at most 125 bytes, two of which are the code.
-        let reason = why[..why.floor_char_boundary(120)].into();
-        let _ = self.socket.close(Some(CloseFrame { code, reason }));
+    fn end(&mut self, code: u16, why: &str) {
         let until = Instant::now() + LINGER;
+        if self.socket.close(code, why).is_err() {
+            return;
+        }
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            let is_written = match self.socket.flush() {
-                Ok(()) => true,
-                Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => false,
-                Err(_) => return,
-            };
+            let Ok(is_written) = self.socket.flush() else { return };
             match self.socket.read() {
                 Ok(_) => continue,
-                Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(Fault::Io(error)) if error.kind() == ErrorKind::WouldBlock => {}
+                // Bytes that break the rules are no reason to end before the close message is sent.
+                Err(Fault::Invalid(..)) => continue,
                 Err(_) => return,
             }
             let mut waits = [Polled::ready(self.fd(), true, !is_written)];
@@ -177,63 +173,43 @@ impl Web {
 
 impl Side for Web {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.get_ref().as_fd()
+        self.socket.stream().as_fd()
     }
 
-    fn receive(&mut self) -> Result<Bytes, Stop> {
+    fn receive(&mut self) -> Result<Vec<u8>, Stop> {
         // Control messages, of which a peer may send any number, do not keep the other side waiting.
         for _ in 0..64 {
             let message = match self.socket.read() {
                 Ok(message) => message,
-                Err(error) => return Err(self.failed(error)),
+                Err(fault) => return Err(self.failed(fault)),
             };
             self.heard = Instant::now();
             match message {
                 Message::Binary(bytes) if !bytes.is_empty() => return Ok(bytes),
-                Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
-                Message::Text(_) => {
-                    let why = "expected binary messages, got a message of text";
-                    self.end(CloseCode::Unsupported, why);
-                    return Err(Stop::Over(format!("invalid WebSocket data: {why}")));
+                Message::Binary(_) | Message::Pong => {}
+                Message::Ping => {
+                    self.flush()?;
                 }
-                Message::Close(frame) => {
-                    let code = frame.as_ref().map_or(0, |frame| u16::from(frame.code));
-                    let why = frame
-                        .filter(|_| code >= 1002)
-                        .map_or_else(String::new, |frame| printable(&frame.reason));
-                    // The library has prepared the answer.
+                Message::Close(code, why) => {
+                    // The answer has been prepared.
                     let _ = self.socket.flush();
-                    return Err(Stop::Over(why));
+                    return Err(Stop::Over(if code >= 1002 { printable(&why) } else { String::new() }));
                 }
             }
         }
         Err(Stop::Wait)
     }
 
-    fn send(&mut self, bytes: Bytes) -> Result<(), Stop> {
-        match self.socket.write(Message::Binary(bytes)) {
-            Ok(()) => Ok(()),
-            Err(Error::WriteBufferFull(_)) => Err(Stop::Over("the peer does not read".into())),
-            Err(error) => match self.failed(error) {
-                // The message is in the buffer of the library.
-                Stop::Wait => Ok(()),
-                over => Err(over),
-            },
-        }
+    fn send(&mut self, bytes: Vec<u8>) -> Result<(), Stop> {
+        self.socket.write(&bytes).map_err(|fault| self.failed(fault))
     }
 
     fn flush(&mut self) -> Result<bool, Stop> {
-        match self.socket.flush() {
-            Ok(()) => Ok(true),
-            Err(error) => match self.failed(error) {
-                Stop::Wait => Ok(false),
-                over => Err(over),
-            },
-        }
+        self.socket.flush().map_err(|fault| self.failed(fault))
     }
 
     fn ping(&mut self) {
-        let _ = self.socket.write(Message::Ping(Bytes::new()));
+        let _ = self.socket.ping();
     }
 
     fn heard(&self) -> Instant {
@@ -241,7 +217,7 @@ impl Side for Web {
     }
 
     fn close(&mut self, why: &str) {
-        let code = if why.is_empty() { CloseCode::Normal } else { CloseCode::from(CLOSED) };
+        let code = if why.is_empty() { NORMAL } else { CLOSED };
         self.end(code, why);
     }
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyfn::{Result, bail, error};
-use tungstenite::Bytes;
 
 use super::connect::{self, Address};
 use super::proxy::is_name;
@@ -130,7 +129,7 @@ fn wait(shared: &Arc<Shared>) {
 }
 
 /// Waits for the first bytes of a client. Returns `None` if the proxy ends the connection or is silent, or if the server stops.
-fn first_bytes(shared: &Shared, mut web: Web) -> Option<(Web, Bytes)> {
+fn first_bytes(shared: &Shared, mut web: Web) -> Option<(Web, Vec<u8>)> {
     while !shared.stops.load(Ordering::Relaxed) {
         let is_written = match web.flush() {
             Ok(is_written) => is_written,
@@ -153,7 +152,7 @@ fn first_bytes(shared: &Shared, mut web: Web) -> Option<(Web, Bytes)> {
 }
 
 /// Copies the bytes of a session between the proxy and the listener.
-fn copy(shared: &Shared, mut web: Web, first: Bytes) {
+fn copy(shared: &Shared, mut web: Web, first: Vec<u8>) {
     let pipe = TcpStream::connect_timeout(&shared.server, CONNECT).and_then(|stream| {
         stream.set_nodelay(true)?;
         Pipe::new(UnixStream::from(OwnedFd::from(stream)))
