@@ -37,6 +37,9 @@ pub(super) enum Unopened {
     Stopped(anyfn::Error),
 }
 
+/// Head and its length, `None` if it is not complete.
+type Parsed = std::result::Result<Option<(Head, usize)>, Unopened>;
+
 /// Head of a request or of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Head {
@@ -100,7 +103,7 @@ impl Head {
         Head { fields: fields.map(owned).collect(), ..Head::default() }
     }
 
-    fn parse_request(bytes: &[u8]) -> std::result::Result<Option<(Head, usize)>, Unopened> {
+    fn parse_request(bytes: &[u8]) -> Parsed {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut request = httparse::Request::new(&mut fields);
         let Some(length) = complete(request.parse(bytes), request.version)? else { return Ok(None) };
@@ -111,7 +114,7 @@ impl Head {
         Ok(Some((Head { text, status: 0, fields: owned(request.headers) }, length)))
     }
 
-    fn parse_answer(bytes: &[u8]) -> std::result::Result<Option<(Head, usize)>, Unopened> {
+    fn parse_answer(bytes: &[u8]) -> Parsed {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut answer = httparse::Response::new(&mut fields);
         let Some(length) = complete(answer.parse(bytes), answer.version)? else { return Ok(None) };
@@ -163,10 +166,7 @@ impl Exchange<'_> {
         self.head(Head::parse_answer)
     }
 
-    fn head(
-        &self,
-        parse: fn(&[u8]) -> std::result::Result<Option<(Head, usize)>, Unopened>,
-    ) -> std::result::Result<(Head, Vec<u8>), Unopened> {
+    fn head(&self, parse: fn(&[u8]) -> Parsed) -> std::result::Result<(Head, Vec<u8>), Unopened> {
         let mut bytes = Vec::new();
         loop {
             let known = bytes.len();
