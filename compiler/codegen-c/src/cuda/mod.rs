@@ -9,18 +9,16 @@ mod types;
 use std::fmt::Write as _;
 
 use anyfn::abi::kDLBfloat;
-use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn::{DType, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
-use anyfn_ir::printer;
-use anyfn_ir::stmt::{BufferStore, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::stmt::ForKind;
 use anyfn_ir::target::Target;
 
 use crate::family::{
-    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Message, Names, Operation, PARAMETERS, Symbol, c,
-    no_check, tags_of, type_name, uint_of,
+    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Names, Operation, PARAMETERS, Symbol, c, kernel_c,
+    tags_of, type_name,
 };
 
 /// Dialect of CUDA devices, with its state for one kernel.
@@ -32,26 +30,13 @@ pub(crate) struct Cuda {
 /// Returns the definitions of the helper functions that the source of a kernel calls.
 fn helpers(source: &str) -> Result<String> {
     let mut out = String::new();
-    let parts = |text: &'static str| text.split("\n/// ").skip(1).filter_map(|part| part.split_once('\n'));
-    for (name, text) in parts(include_str!("halves.cu")) {
+    for (name, text) in kernel_c::definitions(include_str!("halves.cu")) {
         if source.contains(&format!("{name}(")) {
             out.push_str(text.trim_end());
             out.push('\n');
         }
     }
-    for (name, text) in parts(include_str!("helpers.cu")) {
-        for dtype in types::ALL {
-            let suffix = types::suffix(dtype);
-            if source.contains(&format!("anyfn_{name}_{suffix}(")) {
-                let of = type_name::<Cuda>(dtype)?;
-                let unsigned = if dtype.is_float() { of } else { type_name::<Cuda>(uint_of(dtype))? };
-                let text = text.trim_end().replace("@T", of).replace("@U", unsigned).replace("@N", &suffix);
-                out.push_str(&text);
-                out.push('\n');
-            }
-        }
-    }
-    Ok(out)
+    Ok(out + &kernel_c::helpers::<Cuda>(source, include_str!("helpers.cu"), |dtype| Ok(types::suffix(dtype)))?)
 }
 
 impl KernelDialect for Cuda {
@@ -98,27 +83,9 @@ impl Dialect for Cuda {
         out: &mut String,
     ) -> Result<()> {
         let mut names = Names::new::<Cuda>(symbol);
-        let (mut declared, mut listed) = (Vec::new(), Vec::new());
-        for var in func.params.iter() {
-            declared.push(match func.buffer_map.get(&var)? {
-                Some(buffer) => {
-                    listed.push("pointer".to_owned());
-                    let name = names.buffer(&buffer);
-                    (Cuda::buffer_parameter(&buffer, &name, interface.writes(&buffer))?, name)
-                }
-                None if var.dtype.is_half() => bail!(
-                    "ValueError",
-                    "parameter `{}` is {}, which a launch does not pass; pass a float32",
-                    var.name,
-                    var.dtype
-                ),
-                None => {
-                    listed.push(if var.dtype.is_bool() { "uint8".to_owned() } else { var.dtype.to_string() });
-                    let name = names.var(&var);
-                    (Cuda::variable(var.dtype, &name)?, name)
-                }
-            });
-        }
+        let (params, mut listed) = kernel_c::parameters(func, interface, &mut names)?;
+        let declared: Vec<_> =
+            params.into_iter().map(kernel_c::Parameter::declared::<Cuda>).collect::<Result<_>>()?;
         listed.extend(tags_of(func)?);
         let dialect = Cuda { kernel: Kernel::of(func)? };
         let params: Vec<String> = declared.iter().map(|(declared, _)| declared.clone()).collect();
@@ -149,12 +116,8 @@ impl Dialect for Cuda {
         Ok(format!("{constness}{}* __restrict__ {name}", type_name::<Cuda>(buffer.dtype)?))
     }
 
-    fn has_type(dtype: DType) -> bool {
-        dtype.lanes() == 1 && types::name(dtype).is_some()
-    }
-
     fn int(value: i64, dtype: DType) -> Result<String> {
-        types::int(value, dtype)
+        kernel_c::int::<Cuda>(value, dtype, "LL", "ULL")
     }
 
     fn float(_body: &mut Body<'_, Cuda>, value: f64, dtype: DType) -> Result<String> {
@@ -183,24 +146,7 @@ impl Dialect for Cuda {
     }
 
     fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
-        let Operation { op, dtype, is_safe, .. } = operation;
-        let (of, suffix) = (type_name::<Cuda>(dtype)?, types::suffix(dtype));
-        let is_signed = dtype.0.code == anyfn::abi::kDLInt;
-        Ok(match op {
-            BinaryOp::Div if dtype.is_integer() && is_safe => format!("(({of})({a} / {b}))"),
-            BinaryOp::Mod if dtype.is_integer() && is_safe => format!("(({of})({a} % {b}))"),
-            BinaryOp::FloorDiv if !is_signed && is_safe => format!("(({of})({a} / {b}))"),
-            BinaryOp::FloorMod if !is_signed && is_safe => format!("(({of})({a} % {b}))"),
-            BinaryOp::FloorDiv => format!("anyfn_floordiv_{suffix}({a}, {b})"),
-            BinaryOp::FloorMod => format!("anyfn_floormod_{suffix}({a}, {b})"),
-            BinaryOp::Div if dtype.is_integer() => format!("anyfn_div_{suffix}({a}, {b})"),
-            BinaryOp::Mod if dtype.is_integer() => format!("anyfn_mod_{suffix}({a}, {b})"),
-            BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{suffix}({a}, {b})", op.text()),
-            // The shift is unsigned, since bits may be shifted out.
-            BinaryOp::ShiftLeft if dtype.0.bits == 64 => format!("(({of})((unsigned long long){a} << {b}))"),
-            BinaryOp::ShiftLeft => format!("(({of})((unsigned int){a} << {b}))"),
-            _ => c::operation::<Cuda>(operation, a, b)?,
-        })
+        kernel_c::operation::<Cuda>(operation, a, b, &types::suffix(operation.dtype))
     }
 
     fn math(name: &str, dtype: DType, args: &[String]) -> String {
@@ -210,38 +156,5 @@ impl Dialect for Cuda {
             (_, true) => format!("{name}f({args})"),
             (_, false) => format!("{name}({args})"),
         }
-    }
-
-    fn element(
-        body: &mut Body<'_, Cuda>,
-        buffer: &Ref<Buffer>,
-        indices: &Array<Expr>,
-        lane: &str,
-    ) -> Result<Option<String>> {
-        body.element_of_kernel(buffer, indices, lane)
-    }
-
-    fn before_step(body: &mut Body<'_, Cuda>, seq: &SeqStmt, index: usize) {
-        body.barrier_before(seq, index);
-    }
-
-    fn for_loop(body: &mut Body<'_, Cuda>, node: &For) -> Result<()> {
-        body.loop_of_kernel(node)
-    }
-
-    fn allocate(body: &mut Body<'_, Cuda>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
-        body.allocate_in_kernel(buffer, inner)
-    }
-
-    fn store_vector(_body: &mut Body<'_, Cuda>, node: &BufferStore) -> Result<()> {
-        bail!(
-            "ValueError",
-            "vectors are not supported in kernels: `{}`",
-            printer::brief(node.value.as_object())
-        )
-    }
-
-    fn check(_body: &mut Body<'_, Cuda>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
-        no_check::<Cuda>(message)
     }
 }

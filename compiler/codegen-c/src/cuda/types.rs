@@ -3,22 +3,10 @@
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Result, bail};
 
+use crate::family::kernel_c;
+
 /// Data types that kernels can have, as shown in messages.
 pub(super) const NAMES: &str = "bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32 and float64";
-
-/// Data types for which helper functions exist.
-pub(super) const ALL: [DType; 10] = [
-    DType::new(kDLInt, 8, 1),
-    DType::new(kDLInt, 16, 1),
-    DType::new(kDLInt, 32, 1),
-    DType::new(kDLInt, 64, 1),
-    DType::new(kDLUInt, 8, 1),
-    DType::new(kDLUInt, 16, 1),
-    DType::new(kDLUInt, 32, 1),
-    DType::new(kDLUInt, 64, 1),
-    DType::new(kDLFloat, 32, 1),
-    DType::new(kDLFloat, 64, 1),
-];
 
 /// Returns the name of the type that represents a data type, or `None` for a data type that kernels cannot have. The types of 16-bit
 /// floating-point numbers are those of their bits.
@@ -43,23 +31,6 @@ pub(super) fn suffix(dtype: DType) -> String {
     dtype.to_string()
 }
 
-/// Returns the literal of an integer or Boolean constant.
-pub(super) fn int(value: i64, dtype: DType) -> Result<String> {
-    if name(dtype).is_none() {
-        bail!("ValueError", "CUDA C has no type for {dtype}");
-    }
-    Ok(match (dtype.0.code, dtype.0.bits) {
-        (kDLInt, 64) if value == i64::MIN => "(-9223372036854775807LL - 1)".to_owned(),
-        (kDLInt, 64) if value < 0 => format!("({value}LL)"),
-        (kDLInt, 64) => format!("{value}LL"),
-        (kDLUInt, 64) => format!("{}ULL", value as u64),
-        (kDLUInt, 32) => format!("{value}u"),
-        (kDLInt, 32) if value == i64::from(i32::MIN) => "(-2147483647 - 1)".to_owned(),
-        _ if value < 0 => format!("({value})"),
-        _ => value.to_string(),
-    })
-}
-
 /// Returns the literal of a floating-point constant. Infinity and NaN are named by their bits, because no header defines them.
 pub(super) fn float(value: f64, dtype: DType) -> Result<String> {
     let is_single = match (dtype.0.code, dtype.0.bits) {
@@ -67,7 +38,7 @@ pub(super) fn float(value: f64, dtype: DType) -> Result<String> {
         (kDLFloat, 64) => false,
         _ => bail!("ValueError", "CUDA C has no literal of {dtype}; run the pass `widen_floats`"),
     };
-    let (value, suffix) = if is_single { (f64::from(value as f32), "f") } else { (value, "") };
+    let value = if is_single { f64::from(value as f32) } else { value };
     if value.is_nan() {
         let bits =
             if is_single { "__int_as_float(0x7fc00000)" } else { "__longlong_as_double(0x7ff8000000000000LL)" };
@@ -78,9 +49,7 @@ pub(super) fn float(value: f64, dtype: DType) -> Result<String> {
             if is_single { "__int_as_float(0x7f800000)" } else { "__longlong_as_double(0x7ff0000000000000LL)" };
         return Ok(if value < 0.0 { format!("(-{bits})") } else { bits.to_owned() });
     }
-    // The literal is the shortest one that gives the nearest number of the type.
-    let text = if is_single { format!("{:?}", value as f32) } else { format!("{value:?}") };
-    Ok(if value.is_sign_negative() { format!("({text}{suffix})") } else { format!("{text}{suffix}") })
+    Ok(kernel_c::finite(value, is_single))
 }
 
 /// Keywords of C++, and names of CUDA C that a variable must not hide.
@@ -100,6 +69,8 @@ pub(super) const RESERVED: &str = "alignas alignof and and_eq asm auto bitand bi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::Cuda;
+    use crate::family::Dialect;
 
     #[test]
     fn literals_are_those_of_c() {
@@ -112,8 +83,8 @@ mod tests {
         ] {
             assert_eq!(float(value, dtype).unwrap(), text);
         }
-        assert_eq!(int(i64::MIN, DType::INT64).unwrap(), "(-9223372036854775807LL - 1)");
-        assert_eq!(int(-1, DType::new(kDLUInt, 64, 1)).unwrap(), "18446744073709551615ULL");
-        assert!(int(1, DType::new(kDLInt, 4, 1)).is_err());
+        assert_eq!(Cuda::int(i64::MIN, DType::INT64).unwrap(), "(-9223372036854775807LL - 1)");
+        assert_eq!(Cuda::int(-1, DType::new(kDLUInt, 64, 1)).unwrap(), "18446744073709551615ULL");
+        assert!(Cuda::int(1, DType::new(kDLInt, 4, 1)).is_err());
     }
 }

@@ -31,13 +31,13 @@ pub(crate) struct Operation {
 /// methods of this trait to generate code that differs between languages. The methods in turn call [`Body`]
 /// to generate nested code.
 ///
-/// A dialect must implement the items without a default. The defaults generate C, or return an error for a
-/// construct that a dialect may lack.
+/// A dialect must implement the items without a default, and those of [`Statements`]. The defaults generate C, or return an error
+/// for a construct that a dialect may lack.
 ///
 /// [`Dialect::prelude`] returns the source before the functions of a module. It must define the names that
 /// the generated code uses; for the defaults, these are the names listed in [`c`]. `null` is the shortest
 /// dialect, and a template for new ones.
-pub(crate) trait Dialect: Sized {
+pub(crate) trait Dialect: Statements {
     /// Name of the language, as shown in messages.
     const NAME: &'static str;
 
@@ -152,18 +152,6 @@ pub(crate) trait Dialect: Sized {
     /// which is `float32` or `float64`.
     fn math(name: &str, dtype: DType, args: &[String]) -> String;
 
-    /// Returns an expression that accesses an element of a buffer, if the dialect keeps the buffer
-    /// in variables. If the last index is a vector, `lane` selects one of its lanes. Returns `None`
-    /// for a buffer in memory.
-    fn element(
-        _body: &mut Body<'_, Self>,
-        _buffer: &Ref<Buffer>,
-        _indices: &Array<Expr>,
-        _lane: &str,
-    ) -> Result<Option<String>> {
-        Ok(None)
-    }
-
     /// Returns an expression that calls a C function.
     fn call_extern(_body: &mut Body<'_, Self>, call: &Call) -> Result<String> {
         bail!(
@@ -185,42 +173,9 @@ pub(crate) trait Dialect: Sized {
     /// prevents a compiler from reordering the additions.
     fn before_sum(_body: &mut Body<'_, Self>) {}
 
-    /// Generates code in front of the statement at `index` of a sequence, such as a barrier between threads.
-    fn before_step(_body: &mut Body<'_, Self>, _seq: &SeqStmt, _index: usize) {}
-
-    /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
-    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
-
-    /// Generates a launch of tasks. By default, generates the parallel loop itself. This is correct for a
-    /// language that distributes the iterations of a parallel loop over threads.
-    fn launch(body: &mut Body<'_, Self>, node: &Launch) -> Result<()> {
-        if !is_int(&node.num_tasks, 0) {
-            let name = &node.body.loop_var.name;
-            bail!(
-                "ValueError",
-                "loop `{name}` requests a number of tasks, but {} code cannot set it",
-                Self::NAME
-            );
-        }
-        Self::for_loop(body, &node.body)
-    }
-
     /// Returns the first line of a loop whose variable takes the values from `first` up to but not including `end`.
     fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
         Ok(format!("for ({} = {first}; {name} < {end}; ++{name}) {{", Self::variable(dtype, name)?))
-    }
-
-    /// Generates the allocation of a buffer around the statement that uses the buffer.
-    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()>;
-
-    /// Generates a store of a vector. Called only if the dialect has vectors.
-    fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()> {
-        bail!(
-            "ValueError",
-            "{} has no vector types, which `{}` requires",
-            Self::NAME,
-            printer::brief(node.value.as_object())
-        )
     }
 
     /// Generates the definition of a variable whose value is a vector. [`Body::lane`] indexes the variable
@@ -237,6 +192,61 @@ pub(crate) trait Dialect: Sized {
             "cannot generate {1} code for a call of the packed function `{0}`",
             name_of(call),
             Self::NAME
+        )
+    }
+}
+
+/// Statements of a dialect that code for one thread and kernels for many threads express in different ways. Each
+/// [`KernelDialect`](crate::family::KernelDialect) has the statements of kernels.
+pub(crate) trait Statements: Sized {
+    /// Returns an expression that accesses an element of a buffer, if the dialect keeps the buffer
+    /// in variables. If the last index is a vector, `lane` selects one of its lanes. Returns `None`
+    /// for a buffer in memory.
+    fn element(
+        _body: &mut Body<'_, Self>,
+        _buffer: &Ref<Buffer>,
+        _indices: &Array<Expr>,
+        _lane: &str,
+    ) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Generates code in front of the statement at `index` of a sequence, such as a barrier between threads.
+    fn before_step(_body: &mut Body<'_, Self>, _seq: &SeqStmt, _index: usize) {}
+
+    /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
+    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
+
+    /// Generates a launch of tasks. By default, generates the parallel loop itself. This is correct for a
+    /// language that distributes the iterations of a parallel loop over threads.
+    fn launch(body: &mut Body<'_, Self>, node: &Launch) -> Result<()>
+    where
+        Self: Dialect,
+    {
+        if !is_int(&node.num_tasks, 0) {
+            let name = &node.body.loop_var.name;
+            bail!(
+                "ValueError",
+                "loop `{name}` requests a number of tasks, but {} code cannot set it",
+                Self::NAME
+            );
+        }
+        Self::for_loop(body, &node.body)
+    }
+
+    /// Generates the allocation of a buffer around the statement that uses the buffer.
+    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()>;
+
+    /// Generates a store of a vector. Called only if the dialect has vectors.
+    fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()>
+    where
+        Self: Dialect,
+    {
+        bail!(
+            "ValueError",
+            "{} has no vector types, which `{}` requires",
+            Self::NAME,
+            printer::brief(node.value.as_object())
         )
     }
 

@@ -14,12 +14,14 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::{LAUNCH, PrimFunc};
 use anyfn_ir::kind::{as_int, is_int};
-use anyfn_ir::stmt::{For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::stmt::{BufferStore, For, ForKind, SeqStmt, Stmt};
 use anyfn_ir::target::Target;
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind, printer};
 
-use crate::family::{Barriers, Body, Dialect, Message, address, known_size, thread_axes, type_name};
+use crate::family::{
+    Barriers, Body, Dialect, Message, Statements, address, known_size, thread_axes, type_name,
+};
 
 /// Line that begins the source of a kernel, without its name. Loaders may split the source of a module there.
 pub(crate) const MARKER: &str = "// Function: ";
@@ -149,17 +151,6 @@ pub(crate) fn tags_of(func: &PrimFunc) -> Result<Vec<String>> {
     }
 }
 
-/// Returns the error for an assertion in a kernel, which cannot raise errors.
-pub(crate) fn no_check<D: Dialect>(message: &Message) -> Result<String> {
-    let shown = message.first_text();
-    bail!(
-        "ValueError",
-        "a kernel in {} cannot raise an error, but contains the assertion {shown:?}; remove the pass that adds it, such as \
-         `check_bounds`",
-        D::NAME
-    )
-}
-
 /// Returns the dimension of a thread axis: 0 for `x`, 1 for `y` and 2 for `z`.
 fn dimension(axis: ForKind) -> usize {
     match axis {
@@ -281,7 +272,7 @@ impl<D: KernelDialect> Body<'_, D> {
     }
 
     /// Generates an access to an element of a buffer as [`Dialect::element`] does.
-    pub(crate) fn element_of_kernel(
+    fn element_of_kernel(
         &mut self,
         buffer: &Ref<Buffer>,
         indices: &Array<Expr>,
@@ -309,14 +300,14 @@ impl<D: KernelDialect> Body<'_, D> {
     }
 
     /// Generates a barrier in front of a statement of a sequence, if one is needed.
-    pub(crate) fn barrier_before(&mut self, seq: &SeqStmt, index: usize) {
+    fn barrier_before(&mut self, seq: &SeqStmt, index: usize) {
         if self.dialect.kernel().barriers.is_before(seq, index) {
             self.line(D::BARRIER);
         }
     }
 
     /// Generates a loop of any kind.
-    pub(crate) fn loop_of_kernel(&mut self, node: &For) -> Result<()> {
+    fn loop_of_kernel(&mut self, node: &For) -> Result<()> {
         if node.kind.is_bound() {
             return self.bound_loop(node);
         }
@@ -333,7 +324,7 @@ impl<D: KernelDialect> Body<'_, D> {
     }
 
     /// Generates the allocation of a buffer around the statement that uses the buffer.
-    pub(crate) fn allocate_in_kernel(&mut self, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+    fn allocate_in_kernel(&mut self, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
         let Some(count) = known_size(buffer) else {
             bail!(
                 "ValueError",
@@ -411,5 +402,47 @@ impl<D: KernelDialect> Body<'_, D> {
         self.scope.pop();
         self.close("}");
         Ok(())
+    }
+}
+
+impl<D: KernelDialect> Statements for D {
+    fn element(
+        body: &mut Body<'_, D>,
+        buffer: &Ref<Buffer>,
+        indices: &Array<Expr>,
+        lane: &str,
+    ) -> Result<Option<String>> {
+        body.element_of_kernel(buffer, indices, lane)
+    }
+
+    fn before_step(body: &mut Body<'_, D>, seq: &SeqStmt, index: usize) {
+        body.barrier_before(seq, index);
+    }
+
+    fn for_loop(body: &mut Body<'_, D>, node: &For) -> Result<()> {
+        body.loop_of_kernel(node)
+    }
+
+    fn allocate(body: &mut Body<'_, D>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+        body.allocate_in_kernel(buffer, inner)
+    }
+
+    fn store_vector(_body: &mut Body<'_, D>, node: &BufferStore) -> Result<()> {
+        bail!(
+            "ValueError",
+            "vectors are not supported in kernels: `{}`",
+            printer::brief(node.value.as_object())
+        )
+    }
+
+    /// Returns the error for an assertion in a kernel, which cannot raise errors.
+    fn check(_body: &mut Body<'_, D>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
+        bail!(
+            "ValueError",
+            "a kernel in {} cannot raise an error, but contains the assertion {:?}; remove the pass that adds it, such as \
+             `check_bounds`",
+            D::NAME,
+            message.first_text()
+        )
     }
 }

@@ -31,7 +31,7 @@ use anyfn_ir::target::{DeviceKind, Target};
 
 use self::options::CodegenOptions;
 use self::registers::Registers;
-use crate::family::{Body, Dialect, Interface, Literal, Message, Symbol, c, module, type_name};
+use crate::family::{Body, Dialect, Interface, Literal, Message, Statements, Symbol, c, module, type_name};
 
 /// Returns the C type that represents a scalar data type.
 ///
@@ -204,6 +204,27 @@ impl Dialect for Host {
         math::call(name, dtype, args)
     }
 
+    fn call_extern(body: &mut Body<'_, Host>, call: &Call) -> Result<String> {
+        body.host_extern(call)
+    }
+
+    fn before_sum(body: &mut Body<'_, Host>) {
+        body.line("ANYFN_IN_ORDER;");
+    }
+
+    fn bind_vector(body: &mut Body<'_, Host>, var: &Ref<Var>, value: &Expr) -> Result<()> {
+        body.bind_lanes(var, value)
+    }
+
+    fn call_packed(body: &mut Body<'_, Host>, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
+        if let Some((name, dtype)) = result {
+            body.line(&format!("{};", Host::variable(dtype, name)?));
+        }
+        body.host_packed(call, result)
+    }
+}
+
+impl Statements for Host {
     fn element(
         body: &mut Body<'_, Host>,
         buffer: &Ref<Buffer>,
@@ -220,14 +241,6 @@ impl Dialect for Host {
             );
         }
         body.registers(buffer).is_some().then(|| body.register(buffer, indices, lane)).transpose()
-    }
-
-    fn call_extern(body: &mut Body<'_, Host>, call: &Call) -> Result<String> {
-        body.host_extern(call)
-    }
-
-    fn before_sum(body: &mut Body<'_, Host>) {
-        body.line("ANYFN_IN_ORDER;");
     }
 
     fn for_loop(body: &mut Body<'_, Host>, node: &For) -> Result<()> {
@@ -257,17 +270,6 @@ impl Dialect for Host {
 
     fn store_vector(body: &mut Body<'_, Host>, node: &BufferStore) -> Result<()> {
         body.store_lanes(node)
-    }
-
-    fn bind_vector(body: &mut Body<'_, Host>, var: &Ref<Var>, value: &Expr) -> Result<()> {
-        body.bind_lanes(var, value)
-    }
-
-    fn call_packed(body: &mut Body<'_, Host>, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
-        if let Some((name, dtype)) = result {
-            body.line(&format!("{};", Host::variable(dtype, name)?));
-        }
-        body.host_packed(call, result)
     }
 
     fn check(body: &mut Body<'_, Host>, condition: &str, kind: &str, message: &Message) -> Result<String> {

@@ -39,8 +39,8 @@ use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, printer};
 
 use crate::family::{
-    Barriers, Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size,
-    thread_axes, type_name, uses,
+    Barriers, Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Statements, Symbol,
+    known_size, thread_axes, type_name, uses,
 };
 
 /// Dialect of the null device, with its state for one function.
@@ -264,6 +264,17 @@ impl Dialect for Null {
         format!("{name}({})", args.join(", "))
     }
 
+    fn discard(value: &str) -> String {
+        format!("_ = {value};")
+    }
+
+    fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
+        let declared = Null::variable(dtype, name)?;
+        Ok(format!("for (var {declared} = {first}; {name} < {end}; {name} += 1) {{"))
+    }
+}
+
+impl Statements for Null {
     fn element(
         body: &mut Body<'_, Null>,
         buffer: &Ref<Buffer>,
@@ -285,10 +296,6 @@ impl Dialect for Null {
             buffer.name,
             indices.join(", ")
         )
-    }
-
-    fn discard(value: &str) -> String {
-        format!("_ = {value};")
     }
 
     fn before_step(body: &mut Body<'_, Null>, seq: &SeqStmt, index: usize) {
@@ -334,11 +341,6 @@ impl Dialect for Null {
         })?;
         body.line("barrier();");
         Ok(())
-    }
-
-    fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
-        let declared = Null::variable(dtype, name)?;
-        Ok(format!("for (var {declared} = {first}; {name} < {end}; {name} += 1) {{"))
     }
 
     fn allocate(body: &mut Body<'_, Null>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {

@@ -8,22 +8,23 @@ mod types;
 
 use std::fmt::Write as _;
 
-use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn::{DType, Result};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
-use anyfn_ir::printer;
-use anyfn_ir::stmt::{BufferStore, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::stmt::ForKind;
 use anyfn_ir::target::Target;
 
 use crate::family::{
-    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Message, Names, Operation, PARAMETERS, Symbol, c,
-    no_check, tags_of, type_name, uint_of, uses,
+    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Names, Operation, PARAMETERS, Symbol, kernel_c,
+    tags_of, type_name, uses,
 };
 
 /// Name of the type of the elements of parameters that are buffers of truth values.
 const BOOL: &str = "anyfn_bool";
+
+/// Definitions of helper functions, which are those of MSL, too.
+pub(crate) const HELPERS: &str = include_str!("helpers.cl");
 
 /// Dialect of OpenCL devices, with its state for one kernel.
 #[derive(Default)]
@@ -33,20 +34,10 @@ pub(crate) struct OpenCl {
 
 /// Returns the definitions of the helper functions that the source of a kernel calls.
 fn helpers(source: &str) -> Result<String> {
-    let mut out = if uses(source, BOOL) { format!("typedef uchar {BOOL};\n") } else { String::new() };
-    for (name, text) in
-        include_str!("helpers.cl").split("\n/// ").skip(1).filter_map(|part| part.split_once('\n'))
-    {
-        for dtype in types::ALL {
-            let of = type_name::<OpenCl>(dtype)?;
-            if source.contains(&format!("anyfn_{name}_{of}(")) {
-                let unsigned = if dtype.is_float() { of } else { type_name::<OpenCl>(uint_of(dtype))? };
-                out.push_str(text.trim_end().replace("@T", of).replace("@U", unsigned).as_str());
-                out.push('\n');
-            }
-        }
-    }
-    Ok(out)
+    let typedef = if uses(source, BOOL) { format!("typedef uchar {BOOL};\n") } else { String::new() };
+    let helpers =
+        kernel_c::helpers::<OpenCl>(source, HELPERS, |dtype| type_name::<OpenCl>(dtype).map(str::to_owned))?;
+    Ok(typedef + &helpers)
 }
 
 impl KernelDialect for OpenCl {
@@ -94,21 +85,9 @@ impl Dialect for OpenCl {
         out: &mut String,
     ) -> Result<()> {
         let mut names = Names::new::<OpenCl>(symbol);
-        let (mut declared, mut listed) = (Vec::new(), Vec::new());
-        for var in func.params.iter() {
-            declared.push(match func.buffer_map.get(&var)? {
-                Some(buffer) => {
-                    listed.push("pointer".to_owned());
-                    let name = names.buffer(&buffer);
-                    (OpenCl::buffer_parameter(&buffer, &name, interface.writes(&buffer))?, name)
-                }
-                None => {
-                    listed.push(if var.dtype.is_bool() { "uint8".to_owned() } else { var.dtype.to_string() });
-                    let name = names.var(&var);
-                    (OpenCl::variable(var.dtype, &name)?, name)
-                }
-            });
-        }
+        let (params, mut listed) = kernel_c::parameters(func, interface, &mut names)?;
+        let declared: Vec<_> =
+            params.into_iter().map(kernel_c::Parameter::declared::<OpenCl>).collect::<Result<_>>()?;
         listed.extend(tags_of(func)?);
         let dialect = OpenCl { kernel: Kernel::of(func)? };
         let params: Vec<String> = declared.iter().map(|(declared, _)| declared.clone()).collect();
@@ -143,12 +122,8 @@ impl Dialect for OpenCl {
         Ok(format!("__global {constness}{of}* restrict {name}"))
     }
 
-    fn has_type(dtype: DType) -> bool {
-        dtype.lanes() == 1 && types::name(dtype).is_some()
-    }
-
     fn int(value: i64, dtype: DType) -> Result<String> {
-        types::int(value, dtype)
+        kernel_c::int::<OpenCl>(value, dtype, "L", "UL")
     }
 
     fn wide_index(index: &str) -> String {
@@ -156,24 +131,7 @@ impl Dialect for OpenCl {
     }
 
     fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
-        let Operation { op, dtype, is_safe, .. } = operation;
-        let of = type_name::<OpenCl>(dtype)?;
-        let is_signed = dtype.0.code == anyfn::abi::kDLInt;
-        Ok(match op {
-            BinaryOp::Div if dtype.is_integer() && is_safe => format!("(({of})({a} / {b}))"),
-            BinaryOp::Mod if dtype.is_integer() && is_safe => format!("(({of})({a} % {b}))"),
-            BinaryOp::FloorDiv if !is_signed && is_safe => format!("(({of})({a} / {b}))"),
-            BinaryOp::FloorMod if !is_signed && is_safe => format!("(({of})({a} % {b}))"),
-            BinaryOp::FloorDiv => format!("anyfn_floordiv_{of}({a}, {b})"),
-            BinaryOp::FloorMod => format!("anyfn_floormod_{of}({a}, {b})"),
-            BinaryOp::Div if dtype.is_integer() => format!("anyfn_div_{of}({a}, {b})"),
-            BinaryOp::Mod if dtype.is_integer() => format!("anyfn_mod_{of}({a}, {b})"),
-            BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{of}({a}, {b})", op.text()),
-            // The shift is unsigned, since bits may be shifted out.
-            BinaryOp::ShiftLeft if dtype.0.bits == 64 => format!("(({of})((ulong){a} << {b}))"),
-            BinaryOp::ShiftLeft => format!("(({of})((uint){a} << {b}))"),
-            _ => c::operation::<OpenCl>(operation, a, b)?,
-        })
+        kernel_c::operation::<OpenCl>(operation, a, b, type_name::<OpenCl>(operation.dtype)?)
     }
 
     fn math(name: &str, dtype: DType, args: &[String]) -> String {
@@ -184,38 +142,5 @@ impl Dialect for OpenCl {
             "nearbyint" => format!("rint({})", args[0]),
             _ => format!("{name}({})", args.join(", ")),
         }
-    }
-
-    fn element(
-        body: &mut Body<'_, OpenCl>,
-        buffer: &Ref<Buffer>,
-        indices: &Array<Expr>,
-        lane: &str,
-    ) -> Result<Option<String>> {
-        body.element_of_kernel(buffer, indices, lane)
-    }
-
-    fn before_step(body: &mut Body<'_, OpenCl>, seq: &SeqStmt, index: usize) {
-        body.barrier_before(seq, index);
-    }
-
-    fn for_loop(body: &mut Body<'_, OpenCl>, node: &For) -> Result<()> {
-        body.loop_of_kernel(node)
-    }
-
-    fn allocate(body: &mut Body<'_, OpenCl>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
-        body.allocate_in_kernel(buffer, inner)
-    }
-
-    fn store_vector(_body: &mut Body<'_, OpenCl>, node: &BufferStore) -> Result<()> {
-        bail!(
-            "ValueError",
-            "vectors are not supported in kernels: `{}`",
-            printer::brief(node.value.as_object())
-        )
-    }
-
-    fn check(_body: &mut Body<'_, OpenCl>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
-        no_check::<OpenCl>(message)
     }
 }

@@ -12,18 +12,17 @@ mod types;
 
 use std::fmt::Write as _;
 
-use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn::{DType, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, Expr};
+use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::DTypeExt;
-use anyfn_ir::printer;
-use anyfn_ir::stmt::{BufferStore, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::stmt::ForKind;
 use anyfn_ir::target::Target;
 
 use crate::family::{
-    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Message, Names, Operation, PARAMETERS, Symbol,
-    device_module, no_check, tags_of, type_name,
+    Body, Dialect, Interface, Kernel, KernelDialect, MARKER, Names, Operation, PARAMETERS, Symbol,
+    device_module, tags_of, type_name,
 };
 use crate::host::{self, Host};
 
@@ -314,38 +313,5 @@ impl<const FOR: u8> Dialect for Wgsl<FOR> {
 
     fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
         Ok(format!("for (var {} = {first}; {name} < {end}; {name}++) {{", Self::variable(dtype, name)?))
-    }
-
-    fn element(
-        body: &mut Body<'_, Self>,
-        buffer: &Ref<Buffer>,
-        indices: &Array<Expr>,
-        lane: &str,
-    ) -> Result<Option<String>> {
-        body.element_of_kernel(buffer, indices, lane)
-    }
-
-    fn before_step(body: &mut Body<'_, Self>, seq: &SeqStmt, index: usize) {
-        body.barrier_before(seq, index);
-    }
-
-    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()> {
-        body.loop_of_kernel(node)
-    }
-
-    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
-        body.allocate_in_kernel(buffer, inner)
-    }
-
-    fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()> {
-        bail!(
-            "ValueError",
-            "vectors are not supported in kernels: `{}`",
-            printer::brief(node.value.as_object())
-        )
-    }
-
-    fn check(_body: &mut Body<'_, Self>, _condition: &str, _kind: &str, message: &Message) -> Result<String> {
-        no_check::<Self>(message)
     }
 }
