@@ -74,7 +74,7 @@ def test_a_processor_after_the_kind():
 
 def test_what_is_no_target():
     bad = {
-        "unknown target kind `metal`; known kinds: `c`, `cuda`, `opencl`, `vulkan`, `wasm`": lambda: anyfn.Target("metal"),
+        "unknown target kind `rocm`; known kinds: `c`, `cuda`, `metal`, `opencl`, `vulkan`, `wasm`": lambda: anyfn.Target("rocm"),
         "unknown processor `zen99`": lambda: anyfn.Target(mcpu="zen99"),
         "option `mcpu` of a target: expected the name of a processor, got `a b`": lambda: anyfn.Target(mcpu="a b"),
         "option `vector_bytes` of a target: expected 16, 32 or 64, or 0 for no vectors, got 128": lambda: anyfn.Target(vector_bytes=128),

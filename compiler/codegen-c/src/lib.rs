@@ -9,7 +9,8 @@
 //! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
 //! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
 //! functions of the runtime through pointers that the loader sets. For WebAssembly it uses no C library. The dialect
-//! `opencl` is OpenCL C, `cuda` is CUDA C, and `wgsl` is the language of WebGPU and Vulkan devices. The source of a module for such a device is host code
+//! `opencl` is OpenCL C, `cuda` is CUDA C, `metal` is the Metal Shading Language, and `wgsl` is the language of WebGPU and Vulkan devices.
+//! The source of a module for such a device is host code
 //! and kernels, which [`parts`] separates. The dialect `null` is the language of an imaginary device, and the template for
 //! the dialects of devices.
 
@@ -21,6 +22,7 @@ extern crate anyfn_core as _;
 mod cuda;
 mod family;
 mod host;
+mod metal;
 mod null;
 mod opencl;
 mod wgsl;
@@ -38,6 +40,7 @@ type Generate = fn(&IRModule, &Target) -> Result<String>;
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
     ("cuda", cuda::Cuda::NAME, family::device_module::<host::Host, cuda::Cuda>),
+    ("metal", metal::Metal::NAME, family::device_module::<host::Host, metal::Metal>),
     ("opencl", opencl::OpenCl::NAME, family::device_module::<host::Host, opencl::OpenCl>),
     ("vulkan", wgsl::NAME, family::device_module::<host::Host, wgsl::Wgsl<{ wgsl::VULKAN }>>),
     ("webgpu", wgsl::NAME, wgsl::web_module),

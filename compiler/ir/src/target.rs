@@ -3,7 +3,7 @@
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
 
-use anyfn::abi::{kDLCUDA, kDLOpenCL, kDLVulkan, kDLWebGPU};
+use anyfn::abi::{kDLCUDA, kDLMetal, kDLOpenCL, kDLVulkan, kDLWebGPU};
 use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
@@ -16,8 +16,8 @@ use crate::func::IRModule;
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Target kind: `c`, `cuda`, `opencl`, `vulkan`, `wasm` (WebAssembly), `webgpu` (WebAssembly that launches kernels on GPUs), or, in
-    /// tests of the compiler, `null`.
+    /// Target kind: `c`, `cuda`, `metal`, `opencl`, `vulkan`, `wasm` (WebAssembly), `webgpu` (WebAssembly that launches kernels on GPUs),
+    /// or, in tests of the compiler, `null`.
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
@@ -77,7 +77,7 @@ const CUDA_ARCHITECTURES: &[&str] = &[
 
 impl Target {
     /// Supported target kinds.
-    pub const KINDS: &[&str] = &["c", "cuda", "opencl", "vulkan", "wasm", "webgpu"];
+    pub const KINDS: &[&str] = &["c", "cuda", "metal", "opencl", "vulkan", "wasm", "webgpu"];
 
     /// Feature of WebGPU devices that have the type `float16`.
     pub const SHADER_F16: &str = "shader-f16";
@@ -93,6 +93,16 @@ impl Target {
             // CUDA C declares at most 48 KiB of shared memory; more would have to be a parameter of the launch.
             most_memory: 49152,
             architectures: CUDA_ARCHITECTURES,
+        },
+        DeviceKind {
+            kind: "metal",
+            device_type: kDLMetal,
+            // The limits of all Apple GPUs since 2014 and of all Macs. No GPU has higher ones.
+            max_threads: 1024,
+            local_memory: 32768,
+            most_threads: 1024,
+            most_memory: 32768,
+            architectures: &[],
         },
         DeviceKind {
             kind: "opencl",
@@ -328,6 +338,10 @@ mod tests {
             (
                 cuda(1, 49153, ""),
                 "`local_memory` of a target of kind `cuda` must be from 1 to 49152, not 49153",
+            ),
+            (
+                Target { kind: "metal".into(), ..cuda(1, 32769, "") },
+                "`local_memory` of a target of kind `metal` must be from 1 to 32768, not 32769",
             ),
             (cuda(1, 1, "sm_70"), "unknown device architecture `sm_70` of a target of kind `cuda`; known"),
             (
