@@ -6,30 +6,19 @@
 
    Tests change what it does by the functions `simulated_*` and by environment variables: SIMULATED_CUDA_DEVICES (2),
    SIMULATED_CUDA_MEMORY (bytes of a device, 1 GiB), SIMULATED_CUDA_SHIM (path of `shim.h`, which must be set), CXX. */
-#include <dlfcn.h>
 #include <elf.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <regex>
 #include <set>
-#include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
+
+#include "threads.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -59,18 +48,6 @@ enum {
 const char *const kPtx = "// simulated PTX";
 
 typedef std::chrono::steady_clock Clock;
-
-struct uint3 {
-  unsigned int x, y, z;
-};
-
-struct Kernel {
-  void (*call)(void *function, void **params);
-  void *function;
-  size_t num_params;
-  const size_t *sizes;
-  int max_threads;
-};
 
 struct Device {
   int index = 0;
@@ -214,165 +191,18 @@ bool is_memory(Address address, size_t bytes, Device *device) {
   return address + bytes <= found->first + found->second.first && found->second.second == device;
 }
 
-/* --- threads of a kernel */
-
-/* The threads of a block, which take turns: each has a stack of its own. */
-struct Block {
-  struct Fiber {
-    ucontext_t context;
-    uint3 index;
-    bool is_waiting = false, is_done = false;
-  };
-  std::vector<Fiber> fibers;
-  ucontext_t scheduler;
-  Fiber *now = nullptr;
-  const Kernel *kernel = nullptr;
-  void **params = nullptr;
-  bool is_trapped = false;
-};
-
-Block *running = nullptr;
-/* Kernels run one at a time, because the memory of blocks is static. */
-std::mutex launching;
-std::vector<void *> stacks;
-const size_t kStack = 256 << 10;
-
-void barrier() {
-  running->now->is_waiting = true;
-  swapcontext(&running->now->context, &running->scheduler);
-}
-
-void trap() {
-  running->is_trapped = true;
-  running->now->is_done = true;
-  swapcontext(&running->now->context, &running->scheduler);
-}
-
-void begin() {
-  running->kernel->call(running->kernel->function, running->params);
-  running->now->is_done = true;
-  swapcontext(&running->now->context, &running->scheduler);
-}
-
-template <class T>
-T symbol(void *library, const char *name) {
-  return (T)dlsym(library, name);
-}
-
-/* Runs a kernel. Returns the error with which it ends. */
-Code run_kernel(Function *function, uint3 grid, uint3 block, std::vector<std::vector<char>> &values) {
-  std::lock_guard<std::mutex> guard(launching);
-  void *library = function->module->library;
-  auto set_index = symbol<void (*)(const uint3 *, const uint3 *)>(library, "anyfn_set_index");
-  auto set_extent = symbol<void (*)(const uint3 *, const uint3 *)>(library, "anyfn_set_extent");
-  auto clear_shared = symbol<void (*)(void)>(library, "anyfn_clear_shared");
-  *symbol<void (**)(void)>(library, "anyfn_barrier") = barrier;
-  *symbol<void (**)(void)>(library, "anyfn_trap") = trap;
-  set_extent(&block, &grid);
-  std::vector<void *> params;
-  for (auto &value : values) params.push_back(value.data());
-  const size_t threads = (size_t)block.x * block.y * block.z;
-  while (stacks.size() < threads) {
-    void *stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stack == MAP_FAILED) return OUT_OF_MEMORY;
-    stacks.push_back(stack);
-  }
-  Block state;
-  state.fibers.resize(threads);
-  state.kernel = function->kernel;
-  state.params = params.data();
-  running = &state;
-  unsigned int round = 0;
-  uint3 at;
-  for (at.z = 0; at.z < grid.z; ++at.z)
-    for (at.y = 0; at.y < grid.y; ++at.y)
-      for (at.x = 0; at.x < grid.x; ++at.x) {
-        clear_shared();
-        for (size_t i = 0; i < threads; ++i) {
-          Block::Fiber &fiber = state.fibers[i];
-          fiber.is_waiting = fiber.is_done = false;
-          fiber.index = {(unsigned)(i % block.x), (unsigned)(i / block.x % block.y), (unsigned)(i / block.x / block.y)};
-          getcontext(&fiber.context);
-          fiber.context.uc_stack.ss_sp = stacks[i];
-          fiber.context.uc_stack.ss_size = kStack;
-          fiber.context.uc_link = nullptr;
-          makecontext(&fiber.context, begin, 0);
-        }
-        for (size_t done = 0; done < threads; ++round) {
-          size_t waiting = 0;
-          for (size_t k = 0; k < threads; ++k) {
-            /* The order changes, so that threads that rely on it fail. */
-            Block::Fiber &fiber = state.fibers[round % 2 ? threads - 1 - k : k];
-            if (fiber.is_done) continue;
-            fiber.is_waiting = false;
-            set_index(&fiber.index, &at);
-            state.now = &fiber;
-            swapcontext(&state.scheduler, &fiber.context);
-            done += fiber.is_done;
-            waiting += fiber.is_waiting;
-            if (state.is_trapped) return LAUNCH_FAILED;
-          }
-          if (waiting && waiting < threads) {
-            fprintf(stderr, "simulated CUDA: %zu of %zu threads of a block reached a barrier\n", waiting, threads);
-            return LAUNCH_FAILED;
-          }
-        }
-      }
-  return SUCCESS;
-}
-
-/* --- the compiler */
-
-std::string read_file(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream all;
-  all << file.rdbuf();
-  return all.str();
-}
-
-/* Creates a folder for the files of one compilation. Returns its path, or an empty string. */
-std::string new_folder() {
-  const char *parent = getenv("TMPDIR");
-  std::string path = std::string(parent && *parent ? parent : P_tmpdir) + "/simulated-cuda-XXXXXX";
-  return mkdtemp(&path[0]) ? path : "";
-}
-
 /* Compiles CUDA C to a library. Returns its path, or an empty string and the log. */
-std::string compile(const std::string &source, std::string *log) {
-  const std::string base = new_folder();
-  if (base.empty()) return "";
-  const std::string input = base + "/kernel.cc", output = base + "/kernel.so", errors = base + "/log";
-  {
-    std::ofstream file(input);
-    const char *shim = getenv("SIMULATED_CUDA_SHIM");
-    file << "#include \"" << (shim ? shim : "shim.h") << "\"\n#line 1 \"kernel.cu\"\n" << source << "\n";
-    static const std::regex kernel(
-        "extern\\s+\"C\"\\s+__global__\\s+void\\s+(?:__launch_bounds__\\(\\s*(\\d+)[^)]*\\)\\s*)?(\\w+)\\s*\\(");
-    for (std::sregex_iterator it(source.begin(), source.end(), kernel), end; it != end; ++it) {
-      const std::string name = (*it)[2], threads = (*it)[1].matched ? (*it)[1].str() : "1024";
-      file << "extern \"C\" const anyfn_simulated::Kernel anyfn_kernel_" << name << " = anyfn_simulated::describe(" << name << ", "
-           << threads << ");\n";
-    }
+std::string compile_cuda(const std::string &source, std::string *log) {
+  static const std::regex kernel(
+      "extern\\s+\"C\"\\s+__global__\\s+void\\s+(?:__launch_bounds__\\(\\s*(\\d+)[^)]*\\)\\s*)?(\\w+)\\s*\\(");
+  std::string after;
+  for (std::sregex_iterator it(source.begin(), source.end(), kernel), end; it != end; ++it) {
+    const std::string name = (*it)[2], threads = (*it)[1].matched ? (*it)[1].str() : "1024";
+    after += "extern \"C\" const anyfn_simulated::Kernel anyfn_kernel_" + name + " = anyfn_simulated::describe(" + name + ", " + threads +
+             ");\n";
   }
-  const char *compiler = getenv("CXX");
-  const std::string command = std::string(compiler && *compiler ? compiler : "c++") +
-                              " -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -Wl,-Bsymbolic -o " + output +
-                              " " + input + " 2>" + errors;
-  const int status = system(command.c_str());
-  static const std::regex place("kernel\\.cu:(\\d+):\\d+: ");
-  *log = std::regex_replace(read_file(errors), place, "kernel.cu($1): ");
-  unlink(input.c_str());
-  unlink(errors.c_str());
-  if (status) {
-    rmdir(base.c_str());
-    return "";
-  }
-  return output;
-}
-
-void remove_output(const std::string &path) {
-  unlink(path.c_str());
-  rmdir(path.substr(0, path.rfind('/')).c_str());
+  const char *shim = getenv("SIMULATED_CUDA_SHIM");
+  return compile(std::string("#include \"") + (shim ? shim : "shim.h") + "\"", "kernel.cu", source, after, "-std=c++17", log);
 }
 
 /* The number of bytes of a library, whose last part is the table of sections. */
@@ -767,7 +597,7 @@ EXPORT Code cuModuleLoadDataEx(void **module, const void *image, unsigned int co
     path = base + "/kernel.so";
     std::ofstream(path, std::ios::binary).write((const char *)image, size_of_library(image));
   } else if (!strncmp((const char *)image, kPtx, strlen(kPtx))) {
-    path = compile((const char *)image, &text);
+    path = compile_cuda((const char *)image, &text);
     if (path.empty()) return INVALID_PTX;
   } else {
     say("ptxas application ptx input, line 1; error   : the simulated driver runs only what the simulated NVRTC has made");
@@ -854,7 +684,10 @@ EXPORT Code cuLaunchKernel(void *handle, unsigned int gx, unsigned int gy, unsig
     values.emplace_back(start, start + function->kernel->sizes[i]);
   }
   queue->push([=]() mutable {
-    if (Code code = run_kernel(function, grid, block, values)) device->lost = code;
+    std::vector<void *> pointers;
+    for (auto &value : values) pointers.push_back(value.data());
+    const Ran ran = run_kernel(function->module->library, function->kernel, grid, block, pointers.data(), "simulated CUDA");
+    if (ran != Ran::fine) device->lost = ran == Ran::failed ? LAUNCH_FAILED : OUT_OF_MEMORY;
   });
   return SUCCESS;
 }
@@ -913,7 +746,7 @@ EXPORT Code nvrtcCompileProgram(void *handle, int count, const char *const *opti
     program->log = "nvrtc: error: invalid value for --gpu-architecture (-arch)";
     return 5;
   }
-  const std::string path = compile(program->source, &program->log);
+  const std::string path = compile_cuda(program->source, &program->log);
   if (path.empty()) return 6;
   void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const size_t shared = library ? symbol<size_t (*)(void)>(library, "anyfn_shared_bytes")() : 0;

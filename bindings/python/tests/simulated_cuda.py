@@ -18,7 +18,8 @@ def environment():
     if shutil.which(compiler) is None:
         return f"no C++ compiler {compiler}"
     source = FOLDER / "simulated.cc"
-    library = ROOT / "target" / "simulated-cuda" / f"libcuda-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
+    content = source.read_bytes() + (FOLDER / "threads.h").read_bytes()
+    library = ROOT / "target" / "simulated-cuda" / f"libcuda-{hashlib.sha256(content).hexdigest()[:16]}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         made = library.with_suffix(f".{os.getpid()}")

@@ -5,9 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import device_cases
 import device_fuzz
 import numpy as np
 import pytest
+from device_cases import (  # noqa: F401
+    matmul,
+    random,
+    softmax,
+    test_matrix_products,
+    test_products_of_other_types_and_with_a_stage_after_them,
+    test_softmax,
+    test_transpositions,
+    transpose,
+)
 
 import anyfn
 from anyfn import te, tir
@@ -16,66 +27,20 @@ needs_device = pytest.mark.usefixtures("opencl")
 
 
 def there(*arrays):
-    """Returns copies of arrays on the device."""
-    return [anyfn.tensor(np.ascontiguousarray(array), device="opencl:0") for array in arrays]
+    return device_cases.there("opencl", *arrays)
 
 
 def call(module, *arrays):
-    """Calls a module with copies of arrays on the device, and copies all of them back."""
-    tensors = there(*arrays)
-    module(*tensors)
-    return [tensor.to("cpu").numpy() for tensor in tensors]
+    return device_cases.call("opencl", module, *arrays)
 
 
-def random(*shape, dtype="float32"):
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
-
-
-def matmul(n, m, k, dtype="float32", relu=False):
-    a, b = te.placeholder((n, k), dtype, name="A"), te.placeholder((k, m), dtype, name="B")
-    axis = te.reduce_axis((0, k), name="k")
-    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
-    if relu:
-        c = te.compute((n, m), lambda i, j: tir.max(c[i, j], 0), name="relu")
-    return te.create_prim_func([a, b, c], name="matmul")
-
-
-def softmax(n, m):
-    x = te.placeholder((n, m), name="X")
-    k, l = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="l")
-    largest = te.compute((n,), lambda i: te.max(x[i, k], axis=k), name="largest")
-    powers = te.compute((n, m), lambda i, j: tir.exp(x[i, j] - largest[i]), name="powers")
-    total = te.compute((n,), lambda i: te.sum(powers[i, l], axis=l), name="total")
-    return te.create_prim_func([x, te.compute((n, m), lambda i, j: powers[i, j] / total[i], name="Y")], name="softmax")
-
-
-def transpose(n, m):
-    x = te.placeholder((n, m), name="X")
-    return te.create_prim_func([x, te.compute((m, n), lambda i, j: x[j, i], name="Y")], name="transpose")
+@pytest.fixture
+def kind(opencl):
+    """Returns the kind of devices of the tests that several kinds have in common."""
+    return "opencl"
 
 
 # --- results
-
-
-@needs_device
-@pytest.mark.parametrize("n,m,k", [(64, 64, 64), (130, 70, 33), (17, 31, 9), (1, 40, 50), (200, 3, 5)])
-def test_matrix_products(n, m, k):
-    a, b = random(n, k), random(k, m)
-    *_, out = call(anyfn.build(matmul(n, m, k), "opencl"), a, b, np.zeros((n, m), "float32"))
-    np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
-
-
-@needs_device
-def test_products_of_other_types_and_with_a_stage_after_them():
-    a, b = random(70, 40), random(40, 90)
-    *_, out = call(anyfn.build(matmul(70, 90, 40, relu=True), "opencl"), a, b, np.zeros((70, 90), "float32"))
-    np.testing.assert_allclose(out, np.maximum(a @ b, 0), rtol=1e-4, atol=1e-4)
-    a, b = (np.random.default_rng(1).integers(-9, 9, (50, 50)).astype("int32") for _ in range(2))
-    *_, out = call(anyfn.build(matmul(50, 50, 50, "int32"), "opencl"), a, b, np.zeros((50, 50), "int32"))
-    np.testing.assert_array_equal(out, a @ b)
-    a, b = random(48, 48, dtype="float64"), random(48, 48, dtype="float64")
-    *_, out = call(anyfn.build(matmul(48, 48, 48, "float64"), "opencl"), a, b, np.zeros((48, 48)))
-    np.testing.assert_allclose(out, a @ b, rtol=1e-12)
 
 
 @needs_device
@@ -86,15 +51,6 @@ def test_a_product_of_many_matrices():
     a, b = random(3, 40, 24), random(3, 24, 50)
     *_, out = call(anyfn.build([x, y, z], "opencl"), a, b, np.zeros((3, 40, 50), "float32"))
     np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
-
-
-@needs_device
-@pytest.mark.parametrize("n,m", [(16, 300), (5, 1009), (33, 7), (1, 64), (3, 8000)])
-def test_softmax(n, m):
-    x = random(n, m)
-    _, out = call(anyfn.build(softmax(n, m), "opencl"), x, np.zeros_like(x))
-    powers = np.exp(x - x.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
 @needs_device
@@ -121,14 +77,6 @@ def test_convolutions():
                    for r in range(3) for s in range(3))
     *_, out = call(anyfn.build([x, w, y], "opencl"), a, weights, np.zeros((2, 5, 10, 11), "float32"))
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
-
-
-@needs_device
-@pytest.mark.parametrize("n,m", [(64, 64), (100, 37), (1, 50), (33, 16)])
-def test_transpositions(n, m):
-    x = random(n, m)
-    _, out = call(anyfn.build(transpose(n, m), "opencl"), x, np.zeros((m, n), "float32"))
-    np.testing.assert_array_equal(out, x.T)
 
 
 @needs_device

@@ -6,10 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import device_cases
 import device_fuzz
 import numpy as np
 import pytest
-from test_opencl_compiled import linked, matmul, random, softmax, transpose
+from device_cases import (  # noqa: F401
+    matmul,
+    random,
+    softmax,
+    test_arrays_in_main_memory_are_refused,
+    test_integers_are_those_of_the_processor,
+    test_numbers_and_truth_values_are_arguments,
+    test_softmax,
+    test_special_floats_are_those_of_the_processor,
+    test_transpositions,
+    transpose,
+)
+from test_opencl_compiled import linked
 
 import anyfn
 from anyfn import te, tir
@@ -18,15 +31,17 @@ needs_device = pytest.mark.usefixtures("vulkan")
 
 
 def there(*arrays):
-    """Returns copies of arrays on the device."""
-    return [anyfn.tensor(np.ascontiguousarray(array), device="vulkan:0") for array in arrays]
+    return device_cases.there("vulkan", *arrays)
 
 
 def call(module, *arrays):
-    """Calls a module with copies of arrays on the device, and copies all of them back."""
-    tensors = there(*arrays)
-    module(*tensors)
-    return [tensor.to("cpu").numpy() for tensor in tensors]
+    return device_cases.call("vulkan", module, *arrays)
+
+
+@pytest.fixture
+def kind(vulkan):
+    """Returns the kind of devices of the tests that several kinds have in common."""
+    return "vulkan"
 
 
 # --- results
@@ -55,15 +70,6 @@ def test_products_with_a_stage_after_them():
 
 
 @needs_device
-@pytest.mark.parametrize("n,m", [(16, 300), (5, 1009), (33, 7), (1, 64)])
-def test_softmax(n, m):
-    x = random(n, m)
-    _, out = call(anyfn.build(softmax(n, m), "vulkan"), x, np.zeros_like(x))
-    powers = np.exp(x - x.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(out, powers / powers.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
-
-
-@needs_device
 def test_extents_that_are_not_known():
     n, m, k = (tir.var(name) for name in "nmk")
     a, b = random(40, 24), random(24, 50)
@@ -80,14 +86,6 @@ def test_extents_that_are_not_known():
 
 
 @needs_device
-@pytest.mark.parametrize("n,m", [(64, 64), (100, 37), (1, 50), (33, 16)])
-def test_transpositions(n, m):
-    x = random(n, m)
-    _, out = call(anyfn.build(transpose(n, m), "vulkan"), x, np.zeros((m, n), "float32"))
-    np.testing.assert_array_equal(out, x.T)
-
-
-@needs_device
 def test_reductions():
     for count in (1000, 50_000):
         x, k = te.placeholder((3, count), name="X"), te.reduce_axis((0, count), name="k")
@@ -95,49 +93,6 @@ def test_reductions():
         data = random(3, count)
         _, out = call(anyfn.build([x, y], "vulkan"), data, np.zeros(3, "float32"))
         np.testing.assert_allclose(out, data.sum(axis=1), rtol=1e-3, atol=1e-2)
-
-
-@needs_device
-def test_integers_are_those_of_the_processor():
-    """Divisions by 0 and -1, shifts and overflows."""
-    for dtype in ("int32", "uint32"):
-        x, y = te.placeholder((64,), dtype, name="X"), te.placeholder((64,), dtype, name="Y")
-        outs = [
-            te.compute((64,), body, name=f"Z{number}")
-            for number, body in enumerate([
-                lambda i: x[i] // y[i], lambda i: x[i] % y[i], lambda i: tir.truncdiv(x[i], y[i]),
-                lambda i: tir.truncmod(x[i], y[i]), lambda i: x[i] * y[i] - y[i], lambda i: x[i] << y[i],
-                lambda i: tir.max(x[i], y[i]) + (x[i] >> y[i]), lambda i: tir.select(x[i] < y[i], x[i] & y[i], x[i] ^ y[i]),
-            ])
-        ]
-        func = te.create_prim_func([x, y, *outs], name="f")
-        numbers, limits = np.random.default_rng(2), np.iinfo(dtype)
-        given = [numbers.integers(limits.min, limits.max, 64, dtype, endpoint=True) for _ in range(2)]
-        given[1][:16] = np.array([0, -1 if limits.min < 0 else limits.max, 1, limits.min], dtype).repeat(4)
-        given[0][:4] = given[0][4:8] = limits.min
-        expected = [np.zeros(64, dtype) for _ in outs]
-        tir.interpret(func, *given, *expected)
-        _, _, *got = call(anyfn.build(func, "vulkan"), *given, *(np.zeros(64, dtype) for _ in outs))
-        for number, (one, other) in enumerate(zip(expected, got)):
-            np.testing.assert_array_equal(one, other, err_msg=f"{dtype} {number}")
-
-
-@needs_device
-def test_special_floats_are_those_of_the_processor():
-    x, y = te.placeholder((64,), name="X"), te.placeholder((64,), name="Y")
-    bodies = [
-        lambda i: tir.max(x[i], y[i]), lambda i: tir.min(x[i], y[i]), lambda i: tir.select(x[i] != y[i], 1.0, 0.0),
-        lambda i: tir.select(x[i] < y[i], tir.const(float("inf"), "float32"), tir.const(float("nan"), "float32")),
-    ]
-    outs = [te.compute((64,), body, name=f"Z{number}") for number, body in enumerate(bodies)]
-    func = te.create_prim_func([x, y, *outs], name="f")
-    special = np.float32([0, -1, 2, np.inf, -np.inf, np.nan, 1e38, -3])
-    given = [np.repeat(special, 8), np.tile(special, 8)]
-    expected = [np.zeros(64, "float32") for _ in outs]
-    tir.interpret(func, *given, *expected)
-    _, _, *got = call(anyfn.build(func, "vulkan"), *given, *(np.zeros(64, "float32") for _ in outs))
-    for number, (one, other) in enumerate(zip(expected, got)):
-        np.testing.assert_array_equal(one, other, err_msg=str(number))
 
 
 @needs_device
@@ -155,20 +110,6 @@ def test_mathematical_functions():
     _, *got = call(anyfn.build(func, "vulkan"), data, *(np.zeros(200, "float32") for _ in outs))
     for out, one, other in zip(outs, expected, got):
         np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3, err_msg=str(out))
-
-
-@needs_device
-def test_numbers_and_truth_values_are_arguments():
-    func = tir.parse(
-        'def f(A: Buffer((8,), "float32"), x: float32, k: int32, b: bool):\n'
-        "    for i in range(8):\n        A[i] = select(b and i < 4, x * float32(k), A[i])\n"
-    )
-    module = anyfn.build(func, "vulkan")
-    (a,) = there(np.zeros(8, "float32"))
-    module(a, 2.5, 3, True)
-    assert a.tolist() == [7.5] * 4 + [0] * 4
-    module(a, 2.5, 1, False)
-    assert a.tolist() == [7.5] * 4 + [0] * 4
 
 
 @needs_device
@@ -194,17 +135,6 @@ def test_random_schedules():
 
 
 # --- errors
-
-
-@needs_device
-def test_arrays_in_main_memory_are_refused():
-    module = anyfn.build(transpose(4, 4), "vulkan")
-    x = np.zeros((4, 4), "float32")
-    with pytest.raises(ValueError, match=r"argument 0 `X`: expected a tensor on vulkan but got one on cpu:0; copy it to the "
-                       r'device first \(Python: x\.to\("vulkan:0"\)\)'):
-        module(x, x.copy())
-    with pytest.raises(TypeError, match="expected float32 but got int32"):
-        module(*there(x.astype("int32"), x))
 
 
 def test_types_and_limits_of_wgsl():
