@@ -85,7 +85,7 @@ PAGES = [
         "Guides: [compiled libraries](../../compiled.md), [modules and bundles](../../bundles.md).",
         [
             ("Loading", "load_module Module system_lib watch Watch inspect_library"),
-            ("Bundles", "bundle make_module register_module_loader cuda_module opencl_module vulkan_module"),
+            ("Bundles", "bundle make_module register_module_loader cuda_module metal_module opencl_module vulkan_module"),
             ("Threads of compiled code", "num_threads set_num_threads set_parallel_launcher"),
         ],
     ),

@@ -56,6 +56,14 @@ pub(crate) fn steps() -> Vec<Step> {
         .uses(BUILD)
         .skip_if(python::unavailable)
         .beside(),
+        Step::new("random schedules for a simulated Metal device", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/device_fuzz.py");
+            run.cmd(fuzz.args(["--kind", "metal", "--simulated"]).arg("--seconds").arg(seconds))
+        })
+        .uses(BUILD)
+        .skip_if(python::unavailable)
+        .beside(),
         Step::new("random schedules for a Vulkan device", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
             let fuzz =

@@ -11,7 +11,7 @@ Contents:
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     tensors         tensor, empty, zeros, full; Tensor, from_dlpack, const
-    devices         device, cpu, cuda, devices, Stream; cuda_module, opencl_module and vulkan_module make modules of kernels in
+    devices         device, cpu, cuda, devices, Stream; cuda_module, metal_module, opencl_module and vulkan_module make modules of kernels in
                     CUDA C, OpenCL C and WGSL
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
                     whose file changes; bundle writes a library that contains modules; make_module and
@@ -75,6 +75,7 @@ from ._module import (
     load_module,
     make_module,
     mapped_libraries,
+    metal_module,
     opencl_module,
     reap,
     register_module_loader,
@@ -184,6 +185,7 @@ __all__ = [
     "load_module",
     "make_module",
     "mapped_libraries",
+    "metal_module",
     "num_threads",
     "opencl_module",
     "profile",

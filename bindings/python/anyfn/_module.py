@@ -444,6 +444,35 @@ def cuda_module(
     return _releasing("anyfn.cuda_binary_module")(code, table, format, place)
 
 
+def metal_module(
+    source: str,
+    kernels: "Mapping[str, Iterable[str]]",
+    device: "Optional[Union[_device, str]]" = None,
+) -> "Module":
+    """Returns a module whose functions are the kernels of a source in the Metal Shading Language.
+
+    ``kernels`` maps the name of each kernel to its parameters: ``"pointer"`` for each buffer and the data type of each scalar,
+    then the extents of a launch. ``"blockIdx.x"`` (``y``, ``z``) is the number of threadgroups in a dimension, ``"threadIdx.x"``
+    the number of threads of a threadgroup. Extents that are not listed are 1. The buffers of a kernel are its arguments
+    ``[[buffer(0)]]`` and so on; the scalars follow them as one struct, in 8 bytes each.
+
+    Modules can be created, saved and loaded everywhere. anyfn contains no driver of Metal devices: a library that registers one
+    compiles the source when a kernel is called with tensors of a device for the first time, or at once for ``device``. Raises
+    ``ValueError`` for a description that is invalid, ``RuntimeError`` with the reason if the device is not available, and the
+    errors of the driver.
+
+    >>> source = '''
+    ... #include <metal_stdlib>
+    ... kernel void one(device float* x [[buffer(0)]], uint3 at [[thread_position_in_grid]]) { x[at.x] = 1; }
+    ... '''
+    >>> module = metal_module(source, {"one": ["pointer", "blockIdx.x", "threadIdx.x"]})
+    >>> module.kind
+    'metal'
+    """
+    table = {name: _list_of(f"kernels[{name!r}]", params) for name, params in kernels.items()}
+    return _releasing("anyfn.metal_module")(source, table, None if device is None else _device(device))
+
+
 def opencl_module(
     source: str,
     kernels: "Mapping[str, Iterable[str]]",

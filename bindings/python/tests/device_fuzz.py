@@ -5,7 +5,8 @@ put buffers into shared memory, or is the default schedule. What a device cannot
 reasons are known, and any other error is a failure.
 
 ``python device_fuzz.py --seconds 3600`` runs for an hour from a seed that it chooses and prints; ``--first N`` sets the first
-seed, ``--seed N`` runs one seed, and ``--kind vulkan`` or ``--kind cuda`` uses a device of that kind instead of an OpenCL device.
+seed, ``--seed N`` runs one seed, and ``--kind vulkan`` uses a device of that kind instead of an OpenCL device. ``--kind cuda`` and
+``--kind metal`` with ``--simulated`` use simulated drivers; for Metal there is no other.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import traceback
 import compiler_fuzz
 import numpy as np
 import simulated_cuda
+import simulated_metal
 
 import anyfn
 from anyfn import tir
@@ -43,7 +45,15 @@ class Small(compiler_fuzz.Program):
     wide_indices = 0
 
 
-PROGRAMS = {"cuda": compiler_fuzz.Program, "opencl": compiler_fuzz.Program, "vulkan": Small}
+class Single(compiler_fuzz.Program):
+    """A program with the data types of MSL, which has no ``float64``."""
+
+    dtypes = [dtype for dtype in compiler_fuzz.Program.dtypes if dtype != "float64"]
+    inner_dtypes = [dtype for dtype in compiler_fuzz.Program.inner_dtypes if dtype != "float64"]
+    compared_dtypes = [dtype for dtype in compiler_fuzz.Program.compared_dtypes if dtype != "float64"]
+
+
+PROGRAMS = {"cuda": compiler_fuzz.Program, "metal": Single, "opencl": compiler_fuzz.Program, "vulkan": Small}
 
 
 def schedule_of(program, seed, kind):
@@ -186,14 +196,14 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
     parser.add_argument("--kind", choices=sorted(PROGRAMS), default="opencl")
-    parser.add_argument("--simulated", action="store_true", help="with --kind cuda: a simulated driver, which is not a GPU")
+    parser.add_argument("--simulated", action="store_true", help="with --kind cuda or metal: a simulated driver, which is not a GPU")
     options = parser.parse_args()
     if options.simulated:
-        found = simulated_cuda.environment()
+        found = simulated_metal.start() if options.kind == "metal" else simulated_cuda.environment()
         if isinstance(found, str):
             print(f"skipped: {found}")
             return 0
-        os.environ.update(found)
+        os.environ.update(found or {})
     reason = anyfn.device(options.kind, 0).why_missing
     if reason is not None:
         print(f"skipped: {reason}")

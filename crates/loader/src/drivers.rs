@@ -10,8 +10,8 @@ use std::string::String as StdString;
 use std::sync::OnceLock;
 
 use anyfn::__private::{FunctionDef, functions};
-use anyfn::abi::{kDLCUDA, kDLOpenCL, kDLVulkan};
-use anyfn::{Module, Result, String, bail};
+use anyfn::abi::{kDLCUDA, kDLMetal, kDLOpenCL, kDLVulkan};
+use anyfn::{Module, Result, String, bail, registry};
 
 use crate::dl;
 
@@ -21,9 +21,13 @@ const FILE: &str = "libanyfn_devices.so";
 const VARIABLE: &str = "ANYFN_DEVICES_LIBRARY";
 /// Function of the library that registers its drivers.
 const REGISTER: &str = "register_drivers";
+/// Function of the library that returns the reason why there are no Metal devices, for which it contains no driver.
+const NO_METAL: &str = "anyfn.metal_why_missing";
 
-/// The kinds of devices whose drivers the library contains: their device types, and their names.
-const KINDS: [(i32, &str); 3] = [(kDLCUDA, "cuda"), (kDLOpenCL, "opencl"), (kDLVulkan, "vulkan")];
+/// The kinds of devices for which the library contains drivers or modules: their device types, and their names. Of Metal devices it contains
+/// modules only.
+const KINDS: [(i32, &str); 4] =
+    [(kDLCUDA, "cuda"), (kDLMetal, "metal"), (kDLOpenCL, "opencl"), (kDLVulkan, "vulkan")];
 
 /// Beginnings and ends of the names of the global functions that the library registers for a kind of devices.
 const NAMES: [(&str, &str); 5] = [
@@ -46,13 +50,17 @@ std::thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Opens the library if it contains the driver of a device type. Returns the reason if it cannot be opened, and otherwise None.
+/// Opens the library if it may contain the driver of a device type. Returns the reason if it cannot be opened, and otherwise None.
 fn open_for(device_type: i32) -> Result<Option<String>> {
     if !KINDS.iter().any(|(number, _)| *number == device_type) {
         return Ok(None);
     }
     let Some(path) = path() else { return Ok(None) };
     match open(path) {
+        Some(Ok(_)) if device_type == kDLMetal => match registry::find(NO_METAL) {
+            Some(why) => why.call(())?.get::<Option<String>>(),
+            None => Ok(None),
+        },
         Some(opened) => Ok(opened.as_ref().err().map(|reason| reason.as_str().into())),
         None => bail!("RuntimeError", "the library of the device drivers is being opened"),
     }
@@ -136,6 +144,7 @@ mod tests {
         for name in [
             "anyfn.opencl_module",
             "anyfn.cuda_binary_module",
+            "anyfn.metal_module",
             "ffi.Module.load_from_bytes.vulkan",
             "anyfn.doctor.opencl",
         ] {

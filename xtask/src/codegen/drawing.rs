@@ -31,6 +31,7 @@ const BOXES: [(&str, &str); 3] = [
 /// crates build.
 const LABELS: [(&str, &str); 10] = [
     ("crates/drivers/cuda", "drivers/cuda"),
+    ("crates/drivers/metal", "drivers/metal"),
     ("crates/drivers/devices", "drivers/devices (libanyfn_devices.so)"),
     ("crates/drivers/interface", "drivers/interface"),
     ("crates/drivers/kernels", "drivers/kernels"),

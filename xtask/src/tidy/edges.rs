@@ -1,6 +1,6 @@
 //! Checks the dependencies between crates.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, device <- {runtime <- doctor, kernels <- {cuda, opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, device <- {runtime <- doctor, kernels <- {cuda, metal, opencl, vulkan}}, protocol <- rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
 //! have any crate as a dev-dependency, except those in [`LEAVES`].
 
@@ -40,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // What drivers of devices share. Drivers depend on no part of the runtime, because they are also in libraries of their own.
     ("anyfn-kernels", &["anyfn-abi", "anyfn", "anyfn-driver"]),
     ("anyfn-cuda", &DRIVER),
+    ("anyfn-metal", &DRIVER),
     ("anyfn-opencl", &DRIVER),
     ("anyfn-vulkan", &DRIVER),
     // The drivers as a plugin, which works beside another runtime.
@@ -52,6 +53,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-driver",
             "anyfn-kernels",
             "anyfn-cuda",
+            "anyfn-metal",
             "anyfn-opencl",
             "anyfn-vulkan",
         ],

@@ -319,6 +319,7 @@ kernels: Module = anyfn.opencl_module(
 grids: Module = anyfn.cuda_module(
     'extern "C" __global__ void zero(int *x) { x[threadIdx.x] = 0; }', {"zero": ["pointer", "threadIdx.x"]}
 )
+meshes: Module = anyfn.metal_module("kernel void zero(device int* x [[buffer(0)]]) { x[0] = 0; }", {"zero": ["pointer"]})
 shaders: Module = anyfn.vulkan_module(
     "@compute @workgroup_size(1) fn nothing() {}", {"nothing": ["pointer", "blockIdx.x"]}
 )

@@ -4,6 +4,8 @@
 use std::ffi::c_int;
 
 use anyfn_abi::AnyfnApi;
+#[cfg(feature = "metal")]
+use anyfn_metal as _;
 
 /// Attaches this library to the runtime that loads it, even if another runtime in the process exports its symbols globally. The loader
 /// calls this function before any other. Returns 0 if the library can work with the runtime, -2 if another runtime uses it already, and -1
