@@ -13,7 +13,7 @@ With ``--libraries``, it packs the libraries in another folder, such as those fo
 packs the file ``libtvm_ffi.so`` with which ``anyfn compat`` replaces that of apache-tvm-ffi; ``./x dist`` links that file.
 
 The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_devices.so``,
-``anyfn/lib/libanyfn_compiler.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
+``anyfn/lib/libanyfn_compiler.so``, the folder ``anyfn/lib/static`` with the runtime for static linking, and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
 
 This file is also the build backend of ``pyproject.toml``. ``pip install bindings/python`` builds the libraries with cargo
 in release mode and installs the wheel. ``pip install -e bindings/python`` builds them into the package and installs a
@@ -50,6 +50,13 @@ PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing
 COMPAT = PACKAGE / "compat" / "libtvm_ffi.so"
 # Architectures by their numbers in ELF files, with their names in the tags of wheels.
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64"}
+# The runtime that `export(.., runtime="static")` links, and the sources of the start-up code of programs.
+STATIC = PACKAGE / "lib" / "static" / "libanyfn_static.a"
+STATIC_SOURCES = [
+    ROOT / "crates/static/support/start.c",
+    ROOT / "crates/static/support/unwind.c",
+    ROOT / "crates/board/support/format.c",
+]
 # Folders of the package that exist only in a wheel: copies of folders of the source tree.
 COPIED = [
     ("include", ROOT / "bindings/c/include"),
@@ -81,17 +88,35 @@ def cargo_build(packages, release):
                         yield package, Path(name)
 
 
-def place(source, target):
+def place(source, target, mode=0o755):
     """Replaces a file by a copy of another file, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
     shutil.copyfile(source, temporary)
-    temporary.chmod(0o755)
+    temporary.chmod(mode)
     temporary.replace(target)
+
+
+def build_static():
+    """Builds the archive ``libanyfn_static.a``, as `xtask/src/static_runtime.rs` does, and returns its path."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "static"
+    # Thread-local variables without the standard library of Rust are unstable.
+    flags = "--cfg=anyfn_static -Zunstable-options -Zlocation-detail=none"
+    environment = {**os.environ, "RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)}
+    command = ["cargo", "rustc", "--profile", "small", "-p", "anyfn-static", "--crate-type", "staticlib"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    archive = target / "small" / STATIC.name
+    if shutil.which("strip"):
+        stripped = target / STATIC.name
+        subprocess.run(["strip", "--strip-debug", "-D", "-o", stripped, archive], check=True)
+        return stripped
+    return archive
 
 
 def build(targets, release=True):
     """Builds the libraries and copies them into the package."""
+    for source in [build_static(), *STATIC_SOURCES]:
+        place(source, STATIC.with_name(source.name), 0o644)
     for package, library in cargo_build(targets, release):
         target = targets.get(package)
         if target is not None:
@@ -248,8 +273,10 @@ def write_wheel(folder, tag, files):
     return wheel.name
 
 
-def pack(folder, libraries):
-    """Packs a wheel of the package with ``libraries``, a dict from path to built file. Returns the wheel's name."""
+def pack(folder, libraries, static):
+    """Packs a wheel of the package with ``libraries``, a dict from path to built file, and with the archive ``static``. Returns the
+    wheel's name.
+    """
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
     for name, source in COPIED:
@@ -258,6 +285,8 @@ def pack(folder, libraries):
                 files[f"{PACKAGE.name}/{name}/{path.relative_to(source).as_posix()}"] = path.read_bytes()
     for target, library in libraries.items():
         files[target.relative_to(HERE).as_posix()] = library.read_bytes()
+    for target, source in [(STATIC, static), *((STATIC.with_name(source.name), source) for source in STATIC_SOURCES)]:
+        files[target.relative_to(HERE).as_posix()] = source.read_bytes()
     return write_wheel(folder, wheel_tag(libraries.values()), files)
 
 
@@ -269,15 +298,15 @@ def pack_built(folder, built, compat=None):
     libraries[TARGETS["anyfn-lib"]] = built / "libanyfn.so"
     if compat is not None:
         libraries[COMPAT] = compat
-    return pack(folder, libraries)
+    return pack(folder, libraries, built / STATIC.name)
 
 
 def pack_placed(folder):
     """Packs a wheel with the libraries that are already built, and returns its name."""
-    missing = [path.name for path in PACKED.values() if not path.exists()]
+    missing = [path.name for path in (*PACKED.values(), STATIC) if not path.exists()]
     if missing:
         raise SystemExit(f"anyfn: {' and '.join(missing)} not built yet: run {HERE.name}/build.py first")
-    return pack(folder, {path: path for path in PACKED.values()})
+    return pack(folder, {path: path for path in PACKED.values()}, STATIC)
 
 
 # --- The hooks that pip calls ----------------------------------------------------------------------------------------
@@ -290,7 +319,7 @@ class UnsupportedOperation(Exception):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Builds the libraries in release mode and packs a wheel."""
     libraries = {PACKED[package]: library for package, library in cargo_build(PACKED, True) if package in PACKED}
-    return pack(wheel_directory, libraries)
+    return pack(wheel_directory, libraries, build_static())
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):

@@ -7,7 +7,7 @@ use crate::portable::Machine;
 use crate::process::{Cmd, cargo_cmd};
 use crate::result::Result;
 use crate::runner::Run;
-use crate::{compat, debian, java, javascript, paths, portable, python};
+use crate::{compat, debian, java, javascript, paths, portable, python, static_runtime};
 
 /// File name of the library of the device drivers, which lies beside that of the runtime.
 const DEVICES: &str = "libanyfn_devices.so";
@@ -120,6 +120,7 @@ pub(crate) fn wheel(run: &Run, machine: &Machine) -> Result<()> {
             portable::check(run, &built.join(name))?;
         }
     }
+    static_runtime::build_for_wheel(run, machine, &built)?;
     // The step of the libraries has written it, if there is a C++ compiler.
     let compat = dir_of(machine, "compat")?.join(compat::NAME);
     python::pack_built(run, &dir, &built, compat.is_file().then_some(compat.as_path()))

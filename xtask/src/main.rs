@@ -29,6 +29,7 @@ mod runner;
 mod small;
 mod soak;
 mod source;
+mod static_runtime;
 mod steps;
 mod system_rust;
 mod targets;
@@ -157,7 +158,7 @@ mod tests {
         let steps = steps::test();
         let names = |steps: Vec<&Step>| steps.iter().map(|step| step.name).collect::<Vec<_>>();
         let (run, left_out) = select(&steps, &["conformance, python"], false);
-        assert_eq!(names(run), ["library", "python package", "conformance, python"]);
+        assert_eq!(names(run), ["library", "static runtime", "python package", "conformance, python"]);
         assert!(left_out.is_empty());
         let (run, _) = select(&steps, &["tidy", "format"], false);
         assert_eq!(names(run), ["format", "tidy"]);

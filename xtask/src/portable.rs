@@ -89,7 +89,7 @@ pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
         // The stable ABI of Python needs no information about an interpreter.
         .env("PYO3_NO_PYTHON", "1")
         .env("SOURCE_DATE_EPOCH", epoch()?.to_string())
-        .env("CARGO_ENCODED_RUSTFLAGS", remapped(&paths::root(), &registries()).join("\x1f"))
+        .env("CARGO_ENCODED_RUSTFLAGS", remaps().join("\x1f"))
         .env("CARGO_TARGET_DIR", target_dir()))
 }
 
@@ -97,6 +97,11 @@ pub(crate) fn cargo(run: &Run, machine: &Machine, words: &str) -> Result<Cmd> {
 /// (`#[derive(Object)]`), so it comes from the contents of all sources instead of a date.
 fn epoch() -> Result<u32> {
     Sources::of_project().number(&Inputs::default().paths(["crates", "compiler", "bindings/python/src"]))
+}
+
+/// Returns the options of [`remapped`] for this project.
+pub(crate) fn remaps() -> Vec<String> {
+    remapped(&paths::root(), &registries())
 }
 
 /// Returns options of the Rust compiler with which builds in different folders make the same files: the paths in the files

@@ -13,7 +13,7 @@ use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{
     board, codegen, compat, cpp_tests, debian, dist, examples, java, javascript, micro, paths, portable,
-    python, python_tests, small, source, system_rust, targets, tidy,
+    python, python_tests, small, source, static_runtime, system_rust, targets, tidy,
 };
 
 /// Paths of all Rust sources.
@@ -99,7 +99,7 @@ const BESIDE_PEER: [&str; 4] =
     ["test_beside.py", "test_dlpack_table.py", "test_producers.py", "test_python_package.py"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the Python package.
-pub(crate) const BUILD: &[&str] = &["library", "python package"];
+pub(crate) const BUILD: &[&str] = &["library", "static runtime", "python package"];
 
 /// Steps of `./x test` and `./x soak` that build the libraries and copy them into the package for Node.js.
 pub(crate) const BUILD_JAVASCRIPT: &[&str] = &["library", "javascript package"];
@@ -126,7 +126,7 @@ pub(crate) const BUILD_JAVA: &[&str] = &["library", "java package"];
 const JAVA: &[&str] = &["anyfn-java", "anyfn-lib", "anyfn-devices", "anyfn-testing", "anyfn-cli"];
 
 /// Steps of `./x test` and `./x soak` that build the Python wheel.
-pub(crate) const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];
+pub(crate) const BUILD_WHEEL: &[&str] = &["library", "static runtime", "python package", "python wheel"];
 
 /// Cargo arguments that build all packages except the packages that only tests use.
 const RELEASE_BUILD: &str =
@@ -158,6 +158,15 @@ const DEMO_BUILD: &str = "build --profile demo -p anyfn-lib -p anyfn-devices -p 
 pub(crate) fn build() -> Vec<Step> {
     vec![
         Step::new("library", |run| cargo(run, "build --workspace")),
+        Step::new("static runtime", static_runtime::build_package)
+            .needs_member("crates/static")
+            .packages(&["anyfn-static"])
+            .inputs(&[
+                "crates/static/support",
+                "crates/board/support/format.c",
+                "xtask/src/static_runtime.rs",
+                "Cargo.toml",
+            ]),
         Step::new("python package", python::build_package).uses(&["library"]).needs_member("bindings/python"),
         Step::new("javascript package", javascript::build_package)
             .uses(&["library"])

@@ -40,7 +40,7 @@ def wheel(tmp_path_factory):
 @pytest.fixture
 def placed():
     """Skips tests of files of the source tree if its libraries have not been built, as when only ``./x dist`` has run."""
-    missing = [path.name for path in build.PACKED.values() if not path.exists()]
+    missing = [path.name for path in (*build.PACKED.values(), build.STATIC) if not path.exists()]
     if missing:
         pytest.skip(f"{missing[0]} is not in the source tree; `./x build` places it there")
 
@@ -70,15 +70,18 @@ def test_what_the_wheel_holds(files):
     headers |= {"anyfn/lib/pkgconfig/anyfn.pc", "anyfn/lib/pkgconfig/anyfn-classic.pc"}
     templates = {name for name in files if name.startswith("anyfn/templates/")}
     assert templates >= {"anyfn/templates/README.md.in", "anyfn/templates/c/.gitignore.in", "anyfn/templates/rust/src/lib.rs.in"}
+    static = {f"anyfn/lib/static/{name}" for name in ("libanyfn_static.a", "start.c", "unwind.c", "format.c")}
+    assert len(files["anyfn/lib/static/libanyfn_static.a"]) < 3_000_000
     # `./x dist` adds it, if there is a C++ compiler.
     optional = {"anyfn/compat/libtvm_ffi.so"} & set(files)
-    assert set(files) == sources | libraries | info | headers | templates | optional | {"anyfn/py.typed"}
+    assert set(files) == sources | libraries | info | headers | templates | static | optional | {"anyfn/py.typed"}
 
 
 def test_the_wheel_can_hold_the_library_for_tvm_ffi(placed, tmp_path):
     built = tmp_path / "built"
     built.mkdir()
-    for name in ("libanyfn_python.so", "libanyfn.so", "libanyfn_devices.so", "libanyfn_compiler_lib.so", "libtvm_ffi.so"):
+    for name in ("libanyfn_python.so", "libanyfn.so", "libanyfn_devices.so", "libanyfn_compiler_lib.so", "libtvm_ffi.so",
+                 "libanyfn_static.a"):
         shutil.copy(build.PACKED["anyfn-lib"], built / name)
     for compat in (None, built / "libtvm_ffi.so"):
         with zipfile.ZipFile(tmp_path / build.pack_built(tmp_path, built, compat)) as archive:
@@ -259,6 +262,7 @@ def test_packing_what_was_built(placed, files, tmp_path, monkeypatch):
     # Files of `pip install bindings/python` for the outputs of cargo.
     built = list(build.PACKED.items())
     monkeypatch.setattr(build, "cargo_build", lambda packages, release: iter(built) if release else None)
+    monkeypatch.setattr(build, "build_static", lambda: build.STATIC)
     made = tmp_path / build.build_wheel(tmp_path)
     with zipfile.ZipFile(made) as archive:
         assert set(archive.namelist()) == set(files)

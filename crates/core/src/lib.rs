@@ -25,6 +25,8 @@
 //! Everything works before any constructor has run: tables are created at their first use. Tables only grow, so the
 //! result of a lookup stays valid for the lifetime of the process.
 #![no_std]
+// Thread-local variables without the standard library, for `crates/static`.
+#![cfg_attr(anyfn_static, feature(thread_local))]
 
 extern crate alloc;
 #[cfg(any(feature = "std", test))]

@@ -95,6 +95,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-host",
         ],
     ),
+    // The core in programs with compiled functions.
+    ("anyfn-static", &["anyfn", "anyfn-core"]),
     // Defines the functions of the ABI again, as jumps into the library that it opens, so that no symbol is undefined.
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),

@@ -72,19 +72,31 @@ impl Condvar {
 
 /// Declares a variable that all threads share. On other platforms the same macro declares one variable per
 /// thread.
+#[cfg(not(anyfn_static))]
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*
         static $name: $crate::sys::PerThread<$ty> = $crate::sys::PerThread($init);
     };
 }
+
+/// Declares a variable of each thread, for the runtime that is linked into programs (`crates/static`). Its content is not
+/// dropped when a thread ends.
+#[cfg(anyfn_static)]
+macro_rules! per_thread {
+    ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
+        $(#[$doc])*
+        #[thread_local]
+        static $name: $crate::sys::PerThread<$ty> = $crate::sys::PerThread($init);
+    };
+}
 pub(crate) use per_thread;
 
-/// Variable that all threads share, declared by [`per_thread`].
+/// Variable declared by [`per_thread`].
 pub(crate) struct PerThread<T>(pub(crate) T);
 
 // SAFETY: without the standard library the process has one thread, or several that take turns at calls into the
-// runtime; the crate's documentation requires this when `std` is off.
+// runtime; the crate's documentation requires this when `std` is off. With `anyfn_static`, each thread has a variable of its own.
 unsafe impl<T> Sync for PerThread<T> {}
 
 impl<T> PerThread<T> {
@@ -96,8 +108,18 @@ impl<T> PerThread<T> {
 
 /// Returns a nonzero number that identifies the current thread. Without the standard library, all threads
 /// have the number 1.
+#[cfg(not(anyfn_static))]
 pub(crate) fn thread_token() -> usize {
     1
+}
+
+/// Returns a nonzero number that identifies the current thread among all living threads.
+#[cfg(anyfn_static)]
+pub(crate) fn thread_token() -> usize {
+    per_thread! {
+        static MARK: u8 = 0;
+    }
+    core::ptr::from_ref(&MARK).addr()
 }
 
 /// Returns false, because environment variables do not exist without the standard library.
