@@ -65,6 +65,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         "docs/start/javascript.md",
         "docs/start/java.md",
         "docs/start/deploy.md",
+        "docs/static.md",
     ]
     .into_iter()
     .try_for_each(|page| samples(run, &dir, page))

@@ -37,6 +37,11 @@ def _library_folder() -> str:
     return os.path.join(_PACKAGE, "lib")
 
 
+def static_runtime() -> str:
+    """Returns the folder of the runtime that ``export(.., runtime="static")`` links, and of the sources of its start-up code."""
+    return os.path.join(_PACKAGE, "lib", "static")
+
+
 def _compiler_options() -> "list[str]":
     # In the source tree, the headers of C++ have a folder of their own.
     sources = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "cpp", "include")

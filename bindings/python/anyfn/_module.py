@@ -146,6 +146,7 @@ class Module(_Base):
         compiler: "Optional[str]" = None,
         compile_options: "Iterable[str]" = (),
         link_options: "Iterable[str]" = (),
+        runtime: "Optional[Literal['static']]" = None,
     ) -> None:
         """Writes the module, with its imports of any kind, as one library file (``f.so``) that ``load_module`` reads.
 
@@ -155,8 +156,17 @@ class Module(_Base):
         A module that ``anyfn.build`` returned can also be written as C source (``f.c``) or object file (``f.o``). Such a
         module for another kind of processor is written as a library without its imports, and one for WebAssembly as ``f.wasm``.
         Raises ``ValueError`` for other extensions.
+
+        With ``runtime="static"``, the file contains the compiled functions and the part of the runtime that they need, and uses
+        no other file of anyfn. ``f.so`` is then a library, ``f.a`` an archive for any linker, and any other name a program;
+        ``objects`` must contain the file that defines its ``main``, such as ``["main.c"]``, for which the C headers are found.
+        The program is linked statically, without a C library. Needs a C compiler. Raises ``ValueError`` for a module that
+        imports others or calls functions by name, and ``RuntimeError`` with the output of the compiler or linker.
         """
         path = os.fsdecode(path)
+        if runtime is not None:
+            _write_static(path, self, objects, linker, compiler, compile_options, link_options, runtime)
+            return
         is_source = path.endswith((".c", ".o", ".wasm")) and not objects
         if not is_source and not _is_library_name(path):
             others = "" if objects else ", `.o` (an object file) or `.c` (C source)"
@@ -348,7 +358,17 @@ def _is_library_name(path):
     return is_versioned or path.endswith((".so", ".dll", ".dylib", ".dso"))
 
 
-def _write_bundle(path, root, files, imports, linker, compiler, compile_options, link_options):
+def _write_static(path, root, files, linker, compiler, compile_options, link_options, runtime):
+    from ._config import get_include, static_runtime
+
+    if runtime != "static":
+        raise ValueError(f"cannot export the module to {path}: expected the runtime 'static' or None, got {runtime!r}")
+    # The function that compiles the module is in the library of the compiler, which has built it.
+    compile_options = [*_list_of("compile_options", compile_options), f"-I{get_include()}"]
+    _write_bundle(path, root, files, (), linker, compiler, compile_options, link_options, static_runtime())
+
+
+def _write_bundle(path, root, files, imports, linker, compiler, compile_options, link_options, static=None):
     from . import _progress
 
     one_file = isinstance(files, (str, bytes, os.PathLike))
@@ -359,6 +379,8 @@ def _write_bundle(path, root, files, imports, linker, compiler, compile_options,
         "link_options": _list_of("link_options", link_options),
     }
     options.update({name: value for name, value in (("linker", linker), ("compiler", compiler)) if value is not None})
+    if static is not None:
+        options["static_runtime"] = static
     path = os.fsdecode(path)
     with _progress.waiting(f"writing {os.path.basename(path)}"):
         _releasing("anyfn.bundle")(path, root, files, imports, options)

@@ -55,6 +55,12 @@ impl Ident {
         Some((this, header.e_type.get(LE)))
     }
 
+    /// Returns true if files of both kinds can be linked with each other.
+    pub(super) fn is_like(&self, other: &Ident) -> bool {
+        (self.ident.class, self.ident.data, self.machine)
+            == (other.ident.class, other.ident.data, other.machine)
+    }
+
     /// Returns an error unless this crate supports the format: 64 bits, little endian.
     pub(super) fn check(&self) -> Result<(), String> {
         match (self.ident.class, self.ident.data) {
@@ -66,6 +72,47 @@ impl Ident {
             _ => Err("its ELF header is damaged".to_owned()),
         }
     }
+}
+
+/// Prepares an object file for being linked with the runtime: its weak references to functions of the runtime become strong, so that
+/// the linker takes them from the archive, and its variables for a loader become weak, so that several object files may define
+/// them. Returns the names of the functions of the runtime to which the file refers.
+pub(super) fn use_linked_runtime(file: &mut [u8]) -> Result<Vec<String>, String> {
+    const DAMAGED: &str = "its symbol table cannot be read";
+    if let Some((ident, _)) = Ident::of(file) {
+        ident.check()?;
+    }
+    let header = &records::<FileHeader64<LE>>(file, 0, 1).ok_or(DAMAGED)?[0];
+    let (at, count) = (index(header.e_shoff.get(LE)), usize::from(header.e_shnum.get(LE)));
+    let sections = records::<SectionHeader64<LE>>(file, at, count).ok_or(DAMAGED)?;
+    let Some(table) = sections.iter().find(|section| section.sh_type.get(LE) == elf::SHT_SYMTAB) else {
+        return Ok(Vec::new());
+    };
+    let strings = sections.get(table.sh_link.get(LE) as usize).ok_or(DAMAGED)?;
+    let strings = file.get(index(strings.sh_offset.get(LE))..).ok_or(DAMAGED)?;
+    let start = index(table.sh_offset.get(LE));
+    let symbols = records::<Sym64<LE>>(file, start, index(table.sh_size.get(LE)) / size_of::<Sym64<LE>>());
+    let mut used = Vec::new();
+    // Offsets of the `st_info` of symbols, with their new values.
+    let mut changes = Vec::new();
+    for (number, symbol) in symbols.ok_or(DAMAGED)?.iter().enumerate() {
+        let name = strings.get(symbol.st_name.get(LE) as usize..).ok_or(DAMAGED)?;
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let place = start + number * size_of::<Sym64<LE>>() + 4;
+        let (kind, binding) = (symbol.st_info & 0xF, symbol.st_info >> 4);
+        if symbol.st_shndx.get(LE) == elf::SHN_UNDEF && name.starts_with(b"TVMFFI") {
+            used.push(String::from_utf8_lossy(name).into_owned());
+            changes.push((place, (elf::STB_GLOBAL << 4) | kind));
+        } else if binding == elf::STB_GLOBAL
+            && (name.starts_with(b"__TVM") || name == b"__tvm_ffi__library_ctx")
+        {
+            changes.push((place, (elf::STB_WEAK << 4) | kind));
+        }
+    }
+    for (place, info) in changes {
+        file[place] = info;
+    }
+    Ok(used)
 }
 
 /// Returns `count` records at the offset `at` of a file. Returns `None` if the records are not

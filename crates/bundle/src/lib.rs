@@ -5,7 +5,7 @@
 //! are linked with an additional object file that contains the constant. An already linked library receives
 //! the constant through `embed`, which needs no linker.
 //!
-//! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
+//! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`. `linked` writes files that contain the runtime itself.
 
 // Links the runtime into the tests.
 #[cfg(test)]
@@ -15,6 +15,7 @@ mod elf;
 mod embed;
 mod files;
 mod link;
+mod linked;
 mod tree;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ pub struct Bundle {
     compiler: Option<String>,
     compile_options: Vec<String>,
     link_options: Vec<String>,
+    static_runtime: Option<PathBuf>,
 }
 
 impl Bundle {
@@ -108,6 +110,26 @@ impl Bundle {
         self
     }
 
+    /// Links the runtime itself into the file, so that it needs no other file of anyfn and no loader. `folder` contains
+    /// `libanyfn_static.a`, `start.c` and `format.c`; in the Python package, that is `anyfn/lib/static`.
+    ///
+    /// The name of the file selects its form: `f.so` is a library, `f.a` an archive, and any other name a program, which needs a file
+    /// that defines `main` ([`Bundle::file`]). The file can contain functions for the processor only, and no modules. The guide is
+    /// `docs/static.md`.
+    ///
+    /// ```no_run
+    /// use anyfn_bundle::Bundle;
+    ///
+    /// let runtime = "/usr/lib/python3/dist-packages/anyfn/lib/static";
+    /// Bundle::new().file("kernel.o").file("main.c").static_runtime(runtime).write("program")?;
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    #[must_use]
+    pub fn static_runtime(mut self, folder: impl AsRef<Path>) -> Bundle {
+        self.static_runtime = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
     /// Writes the bundle to the file `path`. An existing file is replaced once the new one is complete. The same inputs
     /// produce the same bytes.
     ///
@@ -117,6 +139,9 @@ impl Bundle {
     /// form a cycle. No partial file remains after an error.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        if let Some(runtime) = &self.static_runtime {
+            return linked::write(self, path, runtime);
+        }
         let mut tree = Tree::of(self.root.as_ref(), &self.imports)?;
         let fail = |reason: String| anyfn::error!("RuntimeError", "Cannot bundle {}: {reason}", path.display());
         let folder = Folder::new().map_err(fail)?;
@@ -351,9 +376,10 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
             "compiler" => bundle.compiler = Some(value.get::<String>()?),
             "compile_options" => bundle.compile_options = texts()?,
             "link_options" => bundle.link_options = texts()?,
+            "static_runtime" => bundle.static_runtime = Some(PathBuf::from(value.get::<String>()?)),
             _ => anyfn::bail!(
                 "ValueError",
-                "unknown bundle option `{name}`; known are linker, compiler, compile_options, link_options"
+                "unknown bundle option `{name}`; known are linker, compiler, compile_options, link_options, static_runtime"
             ),
         }
     }
@@ -362,7 +388,8 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
 
 /// Writes a bundle of the code files `files`, which imports `modules`, to the file `path`. If `root` is
 /// given, the bundle contains `root` and all modules that it imports. Options: `linker` and `compiler`
-/// (commands), `compile_options` and `link_options` (lists of arguments).
+/// (commands), `compile_options` and `link_options` (lists of arguments), and `static_runtime` (the folder of the static
+/// runtime, which is linked into the file; see [`Bundle::static_runtime`]).
 #[register("anyfn.bundle", blocking)]
 fn bundle(
     path: &str,
