@@ -585,6 +585,107 @@ TABLE: dict[str, Any] = {
                             "help": "show the error output of session processes",
                             "names": ["--show-output"],
                         },
+                        {
+                            "complete": "none",
+                            "help": "register with the tracker at HOST:PORT and serve only clients to whom it leases this server; --key-file is then the key for the tracker",
+                            "names": ["--tracker"],
+                            "value": "ADDRESS",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "kind of the device, by which clients request it from the tracker",
+                            "names": ["--kind"],
+                            "value": "NAME",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "label of the device, which clients can require",
+                            "many": True,
+                            "names": ["--label"],
+                            "value": "NAME=VALUE",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "name at the tracker; by default the name of the machine and the port",
+                            "names": ["--name"],
+                            "value": "NAME",
+                        },
+                        {
+                            "complete": "none",
+                            "help": "address at which the tracker's clients reach this server: HOST:PORT or a URL",
+                            "names": ["--advertise"],
+                            "value": "ADDRESS",
+                        },
+                    ],
+                },
+                {
+                    "arguments": [
+                        {
+                            "complete": "none",
+                            "dest": "address",
+                            "help": "address of the tracker, HOST:PORT",
+                            "name": "ADDRESS",
+                        },
+                    ],
+                    "description": "Shows the devices, leases and queue of a tracker, and updates them every second. See docs/tracker.md.",
+                    "example": "anyfn rpc top --key-file alice.key lab:9192",
+                    "help": "show the devices, leases and queue of a tracker",
+                    "name": "top",
+                    "options": [
+                        {
+                            "complete": "file",
+                            "help": "file with the key for the tracker",
+                            "names": ["--key-file"],
+                            "value": "FILE",
+                        },
+                        {
+                            "help": "print one JSON object and exit",
+                            "names": ["--json"],
+                        },
+                    ],
+                },
+                {
+                    "description": "Leases the devices of a pool of servers to clients, by kind, label and priority. Servers register with `anyfn rpc server --tracker`. See docs/tracker.md.",
+                    "example": "anyfn rpc tracker --host 0.0.0.0 --keys keys.json --journal /var/lib/anyfn/journal",
+                    "help": "lease the devices of a pool of servers to clients",
+                    "name": "tracker",
+                    "options": [
+                        {
+                            "complete": "none",
+                            "default": "127.0.0.1",
+                            "help": "address to listen at (default: 127.0.0.1); other addresses than loopback require a key",
+                            "names": ["--host"],
+                            "value": "ADDRESS",
+                        },
+                        {
+                            "complete": "none",
+                            "default": 9192,
+                            "help": "port to listen at; 9192 by default, 0 for any free port",
+                            "names": ["--port"],
+                            "type": "int",
+                            "value": "N",
+                        },
+                        {
+                            "complete": "file",
+                            "group": "exclusive",
+                            "help": "file with a single key, which grants everything",
+                            "names": ["--key-file"],
+                            "value": "FILE",
+                        },
+                        {
+                            "complete": "file",
+                            "group": "exclusive",
+                            "help": "JSON file of keys, each with its grants",
+                            "names": ["--keys"],
+                            "value": "FILE",
+                        },
+                        {
+                            "complete": "file",
+                            "default": "tracker.journal",
+                            "help": "file for servers, leases and queue, which survive a restart (default: tracker.journal)",
+                            "names": ["--journal"],
+                            "value": "FILE",
+                        },
                     ],
                 },
             ],
@@ -930,9 +1031,11 @@ HELP = {
         "Serves functions to other processes and machines, and creates keys for them. See docs/rpc-server.md.\n"
         "\n"
         "commands:\n"
-        "  key     print a new key, or write it to a file\n"
-        "  proxy   connect clients with web pages and other servers that cannot accept connections\n"
-        "  server  serve until SIGINT, SIGTERM or SIGHUP\n"
+        "  key      print a new key, or write it to a file\n"
+        "  proxy    connect clients with web pages and other servers that cannot accept connections\n"
+        "  server   serve until SIGINT, SIGTERM or SIGHUP\n"
+        "  top      show the devices, leases and queue of a tracker\n"
+        "  tracker  lease the devices of a pool of servers to clients\n"
         "\n"
         "options:\n"
         "  -h, --help  print this help\n"
@@ -1003,8 +1106,49 @@ HELP = {
         "                         followed by `rpc session`\n"
         "  --log FILE             file for the log; the error output by default\n"
         "  --show-output          show the error output of session processes\n"
+        "  --tracker ADDRESS      register with the tracker at HOST:PORT and serve only clients to whom it\n"
+        "                         leases this server; --key-file is then the key for the tracker\n"
+        "  --kind NAME            kind of the device, by which clients request it from the tracker\n"
+        "  --label NAME=VALUE     label of the device, which clients can require\n"
+        "  --name NAME            name at the tracker; by default the name of the machine and the port\n"
+        "  --advertise ADDRESS    address at which the tracker's clients reach this server: HOST:PORT or a\n"
+        "                         URL\n"
         "\n"
         "example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'\n"
+    ),
+    "rpc top": (
+        "usage: anyfn rpc top [--key-file FILE] [--json] ADDRESS\n"
+        "\n"
+        "Shows the devices, leases and queue of a tracker, and updates them every second. See\n"
+        "docs/tracker.md.\n"
+        "\n"
+        "arguments:\n"
+        "  ADDRESS  address of the tracker, HOST:PORT\n"
+        "\n"
+        "options:\n"
+        "  -h, --help       print this help\n"
+        "  --key-file FILE  file with the key for the tracker\n"
+        "  --json           print one JSON object and exit\n"
+        "\n"
+        "example: anyfn rpc top --key-file alice.key lab:9192\n"
+    ),
+    "rpc tracker": (
+        "usage: anyfn rpc tracker [OPTION...]\n"
+        "\n"
+        "Leases the devices of a pool of servers to clients, by kind, label and priority. Servers register\n"
+        "with `anyfn rpc server --tracker`. See docs/tracker.md.\n"
+        "\n"
+        "options:\n"
+        "  -h, --help       print this help\n"
+        "  --host ADDRESS   address to listen at (default: 127.0.0.1); other addresses than loopback require\n"
+        "                   a key\n"
+        "  --port N         port to listen at; 9192 by default, 0 for any free port\n"
+        "  --key-file FILE  file with a single key, which grants everything\n"
+        "  --keys FILE      JSON file of keys, each with its grants\n"
+        "  --journal FILE   file for servers, leases and queue, which survive a restart (default:\n"
+        "                   tracker.journal)\n"
+        "\n"
+        "example: anyfn rpc tracker --host 0.0.0.0 --keys keys.json --journal /var/lib/anyfn/journal\n"
     ),
     "compat": (
         "usage: anyfn compat COMMAND [OPTION...] [ARGUMENT...]\n"
@@ -1268,7 +1412,7 @@ COMPLETION = {
         "            rest=\n"
         "            ;;\n"
         "        'rpc')\n"
-        "            commands='key proxy server'\n"
+        "            commands='key proxy server top tracker'\n"
         "            options='-h --help'\n"
         "            valued=''\n"
         "            kinds=()\n"
@@ -1290,8 +1434,22 @@ COMPLETION = {
         "            ;;\n"
         "        'rpc server')\n"
         "            commands=''\n"
-        "            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'\n"
-        "            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'\n"
+        "            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output --tracker --kind --label --name --advertise'\n"
+        "            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log --tracker --kind --label --name --advertise'\n"
+        "            kinds=()\n"
+        "            rest=\n"
+        "            ;;\n"
+        "        'rpc top')\n"
+        "            commands=''\n"
+        "            options='-h --help --key-file --json'\n"
+        "            valued='--key-file'\n"
+        "            kinds=(none none)\n"
+        "            rest=\n"
+        "            ;;\n"
+        "        'rpc tracker')\n"
+        "            commands=''\n"
+        "            options='-h --help --host --port --key-file --keys --journal'\n"
+        "            valued='--host --port --key-file --keys --journal'\n"
         "            kinds=()\n"
         "            rest=\n"
         "            ;;\n"
@@ -1374,6 +1532,10 @@ COMPLETION = {
         "        'rpc server --writable') _anyfn_complete folder ;;\n"
         "        'rpc server --worker') _anyfn_complete file ;;\n"
         "        'rpc server --log') _anyfn_complete file ;;\n"
+        "        'rpc top --key-file') _anyfn_complete file ;;\n"
+        "        'rpc tracker --key-file') _anyfn_complete file ;;\n"
+        "        'rpc tracker --keys') _anyfn_complete file ;;\n"
+        "        'rpc tracker --journal') _anyfn_complete file ;;\n"
         "        'compat check --library') _anyfn_complete library ;;\n"
         "        'compat install --library') _anyfn_complete library ;;\n"
         "    esac\n"
@@ -1565,6 +1727,8 @@ COMPLETION = {
         "        'key:print a new key, or write it to a file'\n"
         "        'proxy:connect clients with web pages and other servers that cannot accept connections'\n"
         "        'server:serve until SIGINT, SIGTERM or SIGHUP'\n"
+        "        'top:show the devices, leases and queue of a tracker'\n"
+        "        'tracker:lease the devices of a pool of servers to clients'\n"
         "    )\n"
         "    _arguments -C -S \\\n"
         "        '(- *)-h[print this help]' \\\n"
@@ -1578,6 +1742,8 @@ COMPLETION = {
         "                key) _anyfn_rpc_key ;;\n"
         "                proxy) _anyfn_rpc_proxy ;;\n"
         "                server) _anyfn_rpc_server ;;\n"
+        "                top) _anyfn_rpc_top ;;\n"
+        "                tracker) _anyfn_rpc_tracker ;;\n"
         "            esac\n"
         "            ret=$?\n"
         "            ;;\n"
@@ -1631,7 +1797,32 @@ COMPLETION = {
         "        '(--runner)--runner=[program that starts the sessions, such as '\\''taskset -c 2'\\'' or an emulator]:COMMAND: ' \\\n"
         "        '*--worker=[word of the command that serves a session in place of this program; it is followed by `rpc session`]:WORD:_files' \\\n"
         "        '(--log)--log=[file for the log; the error output by default]:FILE:_files' \\\n"
-        "        '(--show-output)--show-output[show the error output of session processes]'\n"
+        "        '(--show-output)--show-output[show the error output of session processes]' \\\n"
+        "        '(--tracker)--tracker=[register with the tracker at HOST\\:PORT and serve only clients to whom it leases this server; --key-file is then the key for the tracker]:ADDRESS: ' \\\n"
+        "        '(--kind)--kind=[kind of the device, by which clients request it from the tracker]:NAME: ' \\\n"
+        "        '*--label=[label of the device, which clients can require]:NAME=VALUE: ' \\\n"
+        "        '(--name)--name=[name at the tracker; by default the name of the machine and the port]:NAME: ' \\\n"
+        "        '(--advertise)--advertise=[address at which the tracker'\\''s clients reach this server\\: HOST\\:PORT or a URL]:ADDRESS: '\n"
+        "}\n"
+        "\n"
+        "_anyfn_rpc_top() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '(--key-file)--key-file=[file with the key for the tracker]:FILE:_files' \\\n"
+        "        '(--json)--json[print one JSON object and exit]' \\\n"
+        "        ':ADDRESS: '\n"
+        "}\n"
+        "\n"
+        "_anyfn_rpc_tracker() {\n"
+        "    _arguments -S \\\n"
+        "        '(- *)-h[print this help]' \\\n"
+        "        '(- *)--help[print this help]' \\\n"
+        "        '(--host)--host=[address to listen at (default\\: 127.0.0.1); other addresses than loopback require a key]:ADDRESS: ' \\\n"
+        "        '(--port)--port=[port to listen at; 9192 by default, 0 for any free port]:N: ' \\\n"
+        "        '(--key-file)--key-file=[file with a single key, which grants everything]:FILE:_files' \\\n"
+        "        '(--keys)--keys=[JSON file of keys, each with its grants]:FILE:_files' \\\n"
+        "        '(--journal)--journal=[file for servers, leases and queue, which survive a restart (default\\: tracker.journal)]:FILE:_files'\n"
         "}\n"
         "\n"
         "_anyfn_compat() {\n"
@@ -1821,10 +2012,12 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'stubs module\\'' -l check -d 'write no files; exit with status 1 if a file is missing or differs from the output'\n"
         "complete -c anyfn -n '__anyfn_at \\'stubs module\\'' -f -a '(__fish_complete_suffix .so)'\n"
         "\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a key -d 'print a new key, or write it to a file'\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a proxy -d 'connect clients with web pages and other servers that cannot accept connections'\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'\n"
-        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -a key -d 'print a new key, or write it to a file'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -a proxy -d 'connect clients with web pages and other servers that cannot accept connections'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -a server -d 'serve until SIGINT, SIGTERM or SIGHUP'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -a top -d 'show the devices, leases and queue of a tracker'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -a tracker -d 'lease the devices of a pool of servers to clients'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc\\' key proxy server top tracker' -s h -l help -d 'print this help'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc key\\'' -s h -l help -d 'print this help'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc key\\'' -s o -l output -r -F -d 'create FILE with the key, which only its owner may read'\n"
@@ -1860,6 +2053,22 @@ COMPLETION = {
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l worker -r -F -d 'word of the command that serves a session in place of this program; it is followed by `rpc session`'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l log -r -F -d 'file for the log; the error output by default'\n"
         "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l show-output -d 'show the error output of session processes'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l tracker -r -f -d 'register with the tracker at HOST:PORT and serve only clients to whom it leases this server; --key-file is then the key for the tracker'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l kind -r -f -d 'kind of the device, by which clients request it from the tracker'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l label -r -f -d 'label of the device, which clients can require'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l name -r -f -d 'name at the tracker; by default the name of the machine and the port'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc server\\'' -l advertise -r -f -d 'address at which the tracker\\'s clients reach this server: HOST:PORT or a URL'\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc top\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc top\\'' -l key-file -r -F -d 'file with the key for the tracker'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc top\\'' -l json -d 'print one JSON object and exit'\n"
+        "\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -s h -l help -d 'print this help'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -l host -r -f -d 'address to listen at (default: 127.0.0.1); other addresses than loopback require a key'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -l port -r -f -d 'port to listen at; 9192 by default, 0 for any free port'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -l key-file -r -F -d 'file with a single key, which grants everything'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -l keys -r -F -d 'JSON file of keys, each with its grants'\n"
+        "complete -c anyfn -n '__anyfn_at \\'rpc tracker\\'' -l journal -r -F -d 'file for servers, leases and queue, which survive a restart (default: tracker.journal)'\n"
         "\n"
         "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -a check -d 'show what of an environment would work'\n"
         "complete -c anyfn -n '__anyfn_at \\'compat\\' check install restore' -a install -d 'replace the library, and keep the original beside it'\n"

@@ -72,8 +72,23 @@ def _run_proxy(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_program(words: list[str]) -> int:
+    """Replaces this process by the program ``anyfn`` without Python, which contains the tracker and what servers need of it."""
+    program = os.environ.get("ANYFN_PROGRAM")
+    if not program:
+        raise RuntimeError(
+            "the tracker is part of the program `anyfn` without Python, `bin/anyfn` of the distribution: run that program, or set "
+            "the environment variable ANYFN_PROGRAM to its path"
+        )
+    os.environ.setdefault("ANYFN_PYTHON", sys.executable)
+    os.execv(program, [program, *words])
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Raises an exception if an option is wrong or the command fails."""
+    pool = ("tracker", "kind", "label", "name", "advertise") if options.what == "server" else ()
+    if options.what in ("tracker", "top") or any(getattr(options, name) for name in pool):
+        return _run_program(sys.argv[1:])
     if options.what == "key":
         key = rpc.make_key(options.name)
         if options.output is None:

@@ -30,7 +30,7 @@ _INSTRUMENT = (
     "`anyfn.transform.Pipeline.times`"
 )
 _TE_SCHEDULE = "schedule the function: `anyfn.tir.Schedule(te.create_prim_func([..]))`; Apache TVM has removed te schedules, too"
-_TRACKER = "there is no tracker; connect to the server of a device with `anyfn.rpc.connect`"
+_TRACKER = "use `anyfn.rpc.tracker`, whose `request` returns a session with a device"
 _NO_GRAPHS = "models as graphs are not supported; describe functions with `anyfn.te` or `anyfn.tir`, and compile them with `anyfn.build`"
 _NO_TUNER = "there is no tuner; `anyfn.build` schedules by `anyfn.tir.default_schedule`, and `anyfn.tir.Schedule` by hand"
 _NO_SAMPLING = "there is no tuner; choose the factors and call `anyfn.tir.Schedule.split`"
@@ -151,7 +151,6 @@ HINTS = {
         "LocalSession": "use `anyfn.rpc.local`",
         "PopenSession": "use `anyfn.rpc.spawn`",
         "RPCSession": "use `anyfn.rpc.Session`",
-        "Tracker": _TRACKER,
         "TrackerSession": _TRACKER,
         "connect_tracker": _TRACKER,
     },

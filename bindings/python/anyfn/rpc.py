@@ -430,6 +430,101 @@ def _connect_serial(path, speed, timeout, is_plain):
         return _core.get_global_func("rpc.connect_serial", False)(path, speed, timeout)
 
 
+class Sessions(list):  # type: ignore[type-arg]
+    """Sessions with several devices that were leased together, as returned by ``Tracker.request_all``.
+
+    ``close``, or the end of a ``with`` block, closes all of them and so returns the devices.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: int) -> Session: ...  # type: ignore[override]
+
+    def close(self) -> None:
+        """Closes all sessions."""
+        for session in self:
+            session.close()
+
+    def __enter__(self) -> Sessions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Tracker:
+    """A tracker (``anyfn rpc tracker``), which leases the devices of a pool of servers. ``rpc.tracker`` returns it.
+
+    It holds no connection: each request connects to the tracker, waits for a free device, and then connects to the server of the
+    device. A lease lasts as long as its session; the device returns when the session is closed or its process ends.
+    """
+
+    __slots__ = ("_key", "_key_file", "address")
+
+    def __init__(self, address: str, key: Optional[str], key_file: Optional[str]) -> None:
+        self.address = address
+        self._key = key
+        self._key_file = key_file
+
+    def request(
+        self,
+        kind: str,
+        labels: Optional[Mapping[str, str]] = None,
+        *,
+        priority: int = 0,
+        timeout: float = 60.0,
+    ) -> Session:
+        """Returns a session with a device of a kind that has all of ``labels``.
+
+        Requests with a higher ``priority`` (0 to 9) are served first; those of the same priority take turns by user. ``timeout`` is the
+        time limit in seconds for waiting. If the tracker or the server ends meanwhile, the request is repeated until then.
+
+        Raises ``TimeoutError`` if no device became free in time, ``ValueError`` if no server has the kind and the labels,
+        ``PermissionError`` if the key is wrong or does not grant ``tracker.request``, and ``ConnectionError`` if the tracker cannot be
+        reached within the time limit.
+        """
+        return self.request_all(kind, 1, labels, priority=priority, timeout=timeout)[0]
+
+    def request_all(
+        self,
+        kind: str,
+        count: int,
+        labels: Optional[Mapping[str, str]] = None,
+        *,
+        priority: int = 0,
+        timeout: float = 60.0,
+    ) -> Sessions:
+        """Returns sessions with ``count`` devices (1 to 64), which are leased together: either all of them or none.
+
+        The other parameters and the errors are those of ``request``.
+        """
+        import json
+
+        options = {"labels": dict(labels or {}), "count": count, "priority": priority, "timeout": timeout}
+        with _progress.waiting(f"waiting for {kind} ({self.address})"):
+            request = _core.get_global_func("rpc.request", False)
+            return Sessions(request(self.address, kind, json.dumps(options), self._key, self._key_file))
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the state of the tracker: a dict of ``devices``, ``queue`` and ``counts``. Requires the function ``tracker.summary``."""
+        import json
+
+        with connect(self.address, key=self._key, key_file=self._key_file) as session:
+            return json.loads(session["tracker.summary"]())
+
+    def __repr__(self) -> str:
+        return f"<rpc.Tracker at {self.address}>"
+
+
+def tracker(address: str, key: Optional[str] = None, *, key_file: Optional[_Path] = None) -> Tracker:
+    """Returns the tracker at ``"host:port"``, without connecting to it. ``key`` and ``key_file`` are those of ``connect``.
+
+    >>> tracker("lab:9192")
+    <rpc.Tracker at lab:9192>
+    """
+    return Tracker(address, key, None if key_file is None else os.fsdecode(key_file))
+
+
 def local() -> Session:
     """Returns a session with this process itself, which has the same errors and limits as a session with another machine."""
     return _core.get_global_func("rpc.local", False)()

@@ -144,7 +144,7 @@ _anyfn_table() {
             rest=
             ;;
         'rpc')
-            commands='key proxy server'
+            commands='key proxy server top tracker'
             options='-h --help'
             valued=''
             kinds=()
@@ -166,8 +166,22 @@ _anyfn_table() {
             ;;
         'rpc server')
             commands=''
-            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output'
-            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log'
+            options='-h --help --host --port --key-file --keys --load --import --allow-origin --proxy --allow --upload --device --limit --exclusive --max-sessions --queue --folder --isolation --writable --runner --worker --log --show-output --tracker --kind --label --name --advertise'
+            valued='--host --port --key-file --keys --load --import --allow-origin --proxy --allow --device --limit --max-sessions --queue --folder --isolation --writable --runner --worker --log --tracker --kind --label --name --advertise'
+            kinds=()
+            rest=
+            ;;
+        'rpc top')
+            commands=''
+            options='-h --help --key-file --json'
+            valued='--key-file'
+            kinds=(none none)
+            rest=
+            ;;
+        'rpc tracker')
+            commands=''
+            options='-h --help --host --port --key-file --keys --journal'
+            valued='--host --port --key-file --keys --journal'
             kinds=()
             rest=
             ;;
@@ -250,6 +264,10 @@ _anyfn_value() {
         'rpc server --writable') _anyfn_complete folder ;;
         'rpc server --worker') _anyfn_complete file ;;
         'rpc server --log') _anyfn_complete file ;;
+        'rpc top --key-file') _anyfn_complete file ;;
+        'rpc tracker --key-file') _anyfn_complete file ;;
+        'rpc tracker --keys') _anyfn_complete file ;;
+        'rpc tracker --journal') _anyfn_complete file ;;
         'compat check --library') _anyfn_complete library ;;
         'compat install --library') _anyfn_complete library ;;
     esac

@@ -181,6 +181,8 @@ _anyfn_rpc() {
         'key:print a new key, or write it to a file'
         'proxy:connect clients with web pages and other servers that cannot accept connections'
         'server:serve until SIGINT, SIGTERM or SIGHUP'
+        'top:show the devices, leases and queue of a tracker'
+        'tracker:lease the devices of a pool of servers to clients'
     )
     _arguments -C -S \
         '(- *)-h[print this help]' \
@@ -194,6 +196,8 @@ _anyfn_rpc() {
                 key) _anyfn_rpc_key ;;
                 proxy) _anyfn_rpc_proxy ;;
                 server) _anyfn_rpc_server ;;
+                top) _anyfn_rpc_top ;;
+                tracker) _anyfn_rpc_tracker ;;
             esac
             ret=$?
             ;;
@@ -247,7 +251,32 @@ _anyfn_rpc_server() {
         '(--runner)--runner=[program that starts the sessions, such as '\''taskset -c 2'\'' or an emulator]:COMMAND: ' \
         '*--worker=[word of the command that serves a session in place of this program; it is followed by `rpc session`]:WORD:_files' \
         '(--log)--log=[file for the log; the error output by default]:FILE:_files' \
-        '(--show-output)--show-output[show the error output of session processes]'
+        '(--show-output)--show-output[show the error output of session processes]' \
+        '(--tracker)--tracker=[register with the tracker at HOST\:PORT and serve only clients to whom it leases this server; --key-file is then the key for the tracker]:ADDRESS: ' \
+        '(--kind)--kind=[kind of the device, by which clients request it from the tracker]:NAME: ' \
+        '*--label=[label of the device, which clients can require]:NAME=VALUE: ' \
+        '(--name)--name=[name at the tracker; by default the name of the machine and the port]:NAME: ' \
+        '(--advertise)--advertise=[address at which the tracker'\''s clients reach this server\: HOST\:PORT or a URL]:ADDRESS: '
+}
+
+_anyfn_rpc_top() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '(--key-file)--key-file=[file with the key for the tracker]:FILE:_files' \
+        '(--json)--json[print one JSON object and exit]' \
+        ':ADDRESS: '
+}
+
+_anyfn_rpc_tracker() {
+    _arguments -S \
+        '(- *)-h[print this help]' \
+        '(- *)--help[print this help]' \
+        '(--host)--host=[address to listen at (default\: 127.0.0.1); other addresses than loopback require a key]:ADDRESS: ' \
+        '(--port)--port=[port to listen at; 9192 by default, 0 for any free port]:N: ' \
+        '(--key-file)--key-file=[file with a single key, which grants everything]:FILE:_files' \
+        '(--keys)--keys=[JSON file of keys, each with its grants]:FILE:_files' \
+        '(--journal)--journal=[file for servers, leases and queue, which survive a restart (default\: tracker.journal)]:FILE:_files'
 }
 
 _anyfn_compat() {

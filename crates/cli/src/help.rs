@@ -195,9 +195,11 @@ example: anyfn stubs module build/axpy.so -o axpy_api.pyi --runtime; python -c '
 Serves functions to other processes and machines, and creates keys for them. See docs/rpc-server.md.
 
 commands:
-  key     print a new key, or write it to a file
-  proxy   connect clients with web pages and other servers that cannot accept connections
-  server  serve until SIGINT, SIGTERM or SIGHUP
+  key      print a new key, or write it to a file
+  proxy    connect clients with web pages and other servers that cannot accept connections
+  server   serve until SIGINT, SIGTERM or SIGHUP
+  top      show the devices, leases and queue of a tracker
+  tracker  lease the devices of a pool of servers to clients
 
 options:
   -h, --help  print this help
@@ -265,8 +267,47 @@ options:
                          followed by `rpc session`
   --log FILE             file for the log; the error output by default
   --show-output          show the error output of session processes
+  --tracker ADDRESS      register with the tracker at HOST:PORT and serve only clients to whom it
+                         leases this server; --key-file is then the key for the tracker
+  --kind NAME            kind of the device, by which clients request it from the tracker
+  --label NAME=VALUE     label of the device, which clients can require
+  --name NAME            name at the tracker; by default the name of the machine and the port
+  --advertise ADDRESS    address at which the tracker's clients reach this server: HOST:PORT or a
+                         URL
 
 example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --load kernels.so --allow 'kernels.*'
+"##),
+    ("rpc top", r##"usage: anyfn rpc top [--key-file FILE] [--json] ADDRESS
+
+Shows the devices, leases and queue of a tracker, and updates them every second. See
+docs/tracker.md.
+
+arguments:
+  ADDRESS  address of the tracker, HOST:PORT
+
+options:
+  -h, --help       print this help
+  --key-file FILE  file with the key for the tracker
+  --json           print one JSON object and exit
+
+example: anyfn rpc top --key-file alice.key lab:9192
+"##),
+    ("rpc tracker", r##"usage: anyfn rpc tracker [OPTION...]
+
+Leases the devices of a pool of servers to clients, by kind, label and priority. Servers register
+with `anyfn rpc server --tracker`. See docs/tracker.md.
+
+options:
+  -h, --help       print this help
+  --host ADDRESS   address to listen at (default: 127.0.0.1); other addresses than loopback require
+                   a key
+  --port N         port to listen at; 9192 by default, 0 for any free port
+  --key-file FILE  file with a single key, which grants everything
+  --keys FILE      JSON file of keys, each with its grants
+  --journal FILE   file for servers, leases and queue, which survive a restart (default:
+                   tracker.journal)
+
+example: anyfn rpc tracker --host 0.0.0.0 --keys keys.json --journal /var/lib/anyfn/journal
 "##),
     ("compat", r##"usage: anyfn compat COMMAND [OPTION...] [ARGUMENT...]
 

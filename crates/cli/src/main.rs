@@ -15,6 +15,8 @@ mod inspect;
 mod new;
 mod npy;
 mod output;
+#[cfg(target_os = "linux")]
+mod pool;
 mod python;
 #[cfg(target_os = "linux")]
 mod rpc;

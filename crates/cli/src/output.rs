@@ -49,3 +49,9 @@ pub(crate) fn report(error: &dyn Display) -> ExitCode {
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
+
+/// Writes text to standard output. A failure becomes an error of the runtime.
+#[cfg(target_os = "linux")]
+pub(crate) fn write_text(text: &str) -> anyfn::Result<()> {
+    write(text).map_err(|why| anyfn::error!("OSError", "{why}"))
+}

@@ -11,14 +11,16 @@ use anyfn_host::rpc::websocket::proxy::{self, Proxy, ProxyConfig};
 use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
 
+use crate::output::write_text as write;
+use crate::pool::{self, Membership};
 use crate::python;
-use crate::usage::{argument, reason, wrong};
+use crate::usage::{argument, number, reason, value, wrong};
 
 /// Runs `anyfn rpc`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let done = match (argument(&mut args)?.as_deref(), args) {
         (Some("server"), args) => match parse(args) {
-            Ok((worker, options)) => serve(worker, options),
+            Ok((worker, options, member)) => serve(worker, options, member),
             Err(error) => return Ok(wrong("rpc server", &error)),
         },
         (Some("key"), args) => match parse_key(args) {
@@ -29,8 +31,20 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
             Ok(options) => proxy(&options),
             Err(error) => return Ok(wrong("rpc proxy", &error)),
         },
+        (Some("tracker"), args) => match pool::parse_tracker(args) {
+            Ok(options) => pool::tracker(options),
+            Err(error) => return Ok(wrong("rpc tracker", &error)),
+        },
+        (Some("top"), args) => match pool::parse_top(args) {
+            Ok(options) => pool::top(&options),
+            Err(error) => return Ok(wrong("rpc top", &error)),
+        },
         (Some("session"), args) => session(args),
-        _ => return Err("`rpc` is followed by `server`, `proxy`, `key NAME` or `session`".into()),
+        _ => {
+            return Err(
+                "`rpc` is followed by `server`, `proxy`, `tracker`, `top`, `key NAME` or `session`".into()
+            );
+        }
     };
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -133,7 +147,10 @@ fn proxy(options: &Value) -> Result<()> {
     }
 }
 
-fn serve(worker: Vec<String>, options: Value) -> Result<()> {
+fn serve(worker: Vec<String>, mut options: Value, member: Option<Membership>) -> Result<()> {
+    if let Some(member) = member {
+        return member.serve(worker, &mut options);
+    }
     let config = ServerConfig::from_json(worker, &options)?;
     server::run_until_signal(config, |server| {
         // A program that has started this server in a pipe waits for the line.
@@ -141,16 +158,14 @@ fn serve(worker: Vec<String>, options: Value) -> Result<()> {
     })
 }
 
-fn write(text: &str) -> Result<()> {
-    crate::output::write(text).map_err(|why| error!("OSError", "{why}"))
-}
-
 /// Options that may be given more than once.
-const REPEATED: &[&str] = &["allow", "allow-origin", "device", "import", "limit", "load", "worker", "writable"];
+const REPEATED: &[&str] =
+    &["allow", "allow-origin", "device", "import", "label", "limit", "load", "worker", "writable"];
 
-/// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, and the options
-/// of the server.
-fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
+/// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, the options
+/// of the server, and its membership in the pool of a tracker.
+fn parse(mut args: Parser) -> Result<(Vec<String>, Value, Option<Membership>), lexopt::Error> {
+    let mut member = Membership::default();
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
     options.insert("log".into(), json!("-"));
@@ -166,6 +181,11 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
         let mut value = || value(&mut args, &name);
         match name.as_str() {
             "upload" => drop(grant.insert("upload".into(), json!(true))),
+            "tracker" => member.tracker = Some(value()?),
+            "kind" => member.kind = Some(value()?),
+            "name" => member.name = Some(value()?),
+            "advertise" => member.address = Some(value()?),
+            "label" => member.add_label(&value()?)?,
             "exclusive" => drop(options.insert("sessions".into(), json!(1))),
             "allow-origin" => origins.push(value()?),
             "proxy" => drop(options.insert("proxy".into(), json!(value()?))),
@@ -207,6 +227,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     if given.contains("exclusive") && given.contains("max-sessions") {
         return Err("expected `--exclusive` or `--max-sessions`, got both".into());
     }
+    let member = member.checked(&given)?;
     if options.contains_key("keys") && (!allowed.is_empty() || grant.contains_key("upload")) {
         return Err(
             "with `--keys`, the file specifies what each key grants: omit `--allow` and `--upload`".into()
@@ -231,7 +252,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
             return Err("expected `--import` or `--worker`, got both".into());
         }
         worker.extend(python::session_command(&imports, &libraries)?);
-        return Ok((worker, Value::Object(options)));
+        return Ok((worker, Value::Object(options), member));
     }
     match program.as_slice() {
         [_, ..] => worker.extend(program),
@@ -248,7 +269,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     for library in libraries {
         worker.extend(["--load".into(), library]);
     }
-    Ok((worker, Value::Object(options)))
+    Ok((worker, Value::Object(options), member))
 }
 
 /// Checks the name of a Python module, such as `my_package.kernels`.
@@ -261,23 +282,6 @@ fn module(name: &str) -> Result<String, String> {
     match name.split('.').all(is_name) {
         true => Ok(name.to_owned()),
         false => Err(format!("`--import`: expected the name of a Python module, got `{name}`")),
-    }
-}
-
-/// Returns the value of the option `--NAME`, which must not be empty.
-fn value(args: &mut Parser, name: &str) -> Result<String, lexopt::Error> {
-    let value = args.value()?.string()?;
-    if value.is_empty() {
-        return Err(format!("expected a value after `--{name}`, got an empty one").into());
-    }
-    Ok(value)
-}
-
-/// Returns the value of the option `--NAME` as a number from 0 to `most`.
-fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
-    match value.parse::<u64>() {
-        Ok(number) if number <= most => Ok(number),
-        _ => Err(format!("`--{name}`: expected a number from 0 to {most}, got `{value}`")),
     }
 }
 

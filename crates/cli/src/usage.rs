@@ -66,3 +66,22 @@ pub(crate) fn finished(args: &mut Parser) -> Result<(), lexopt::Error> {
         Some(more) => Err(more.unexpected()),
     }
 }
+
+/// Returns the value of the option `--NAME`, which must not be empty.
+#[cfg(target_os = "linux")]
+pub(crate) fn value(args: &mut Parser, name: &str) -> Result<String, lexopt::Error> {
+    let value = args.value()?.string()?;
+    if value.is_empty() {
+        return Err(format!("expected a value after `--{name}`, got an empty one").into());
+    }
+    Ok(value)
+}
+
+/// Returns the value of the option `--NAME` as a number from 0 to `most`.
+#[cfg(target_os = "linux")]
+pub(crate) fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
+    match value.parse::<u64>() {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("`--{name}`: expected a number from 0 to {most}, got `{value}`")),
+    }
+}

@@ -30,6 +30,8 @@ mod session;
 mod signals;
 mod socket;
 mod store;
+#[cfg(feature = "tracker")]
+mod tracker;
 #[cfg(feature = "websocket")]
 pub mod websocket;
 

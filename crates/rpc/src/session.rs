@@ -240,7 +240,7 @@ fn time_evaluator(args: Args<'_>) -> Result<Any> {
 const CONNECT: f64 = 10.0;
 
 /// Converts a time limit in seconds to a duration. `name` is the name of the parameter in error messages.
-fn seconds(name: &str, seconds: f64) -> Result<Duration> {
+pub(crate) fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         // The upper bound prevents overflow of deadlines.
         Ok(limit) if !limit.is_zero() && limit.as_secs() <= SECONDS_MAX => Ok(limit),

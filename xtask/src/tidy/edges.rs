@@ -29,6 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-protocol", &["anyfn-abi", "anyfn"]),
     // A driver of the protocol.
     ("anyfn-rpc", &["anyfn-abi", "anyfn", "anyfn-protocol"]),
+    // The tracker drives the protocol without blocking. Only the command contains it.
+    ("anyfn-tracker", &["anyfn-abi", "anyfn", "anyfn-protocol", "anyfn-rpc"]),
     // Calls the functions of the ABI, as every client does.
     ("anyfn-classic", &["anyfn-abi", "anyfn"]),
     // Splits commands into words, for all that runs the programs that users name.
@@ -139,7 +141,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-skip", &[]),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),
-    ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
+    ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command", "anyfn-tracker"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-web", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-protocol"]),
     // Implements the trait of the loader for linked functions, and drives the protocol over a serial line.

@@ -430,6 +430,14 @@ with rpc.serve(key=rpc.make_key("tour"), functions=["testing.*"], imports=["anyf
 def never_called(server: rpc.Session, remote: rpc.RemoteObject) -> None:
     rpc.connect("localhost", 9190, key=None, timeout=1.0).close()
     rpc.spawn(imports=["os"], command=None).close()
+    pool: rpc.Tracker = rpc.tracker("lab:9192", key=None, key_file="alice.key")
+    with pool.request("pi4", {"os": "linux"}, priority=1, timeout=600) as leased:
+        leased.info()
+    with pool.request_all("pi4", 2, timeout=1.5) as all_leased:
+        first: rpc.Session = all_leased[0]
+        first.close()
+    states: list[str] = [device["state"] for device in pool.summary()["devices"]]
+    del states
     loaded: Module = server.load_file("0" * 64)
     value: Any = remote.get("name")
     print(loaded, value, remote.text(), remote.type_key)

@@ -13,6 +13,7 @@ use crate::function_table;
 /// it adds. A feature with more specific prefixes comes first. As one string it takes less space than as an array.
 const FEATURES: &str = "\
     server rpc.start_server rpc.serve_session rpc.make_key\n\
+    tracker rpc.request\n\
     websocket rpc.connect_url rpc.start_proxy\n\
     rpc rpc. runtime.RPC\n\
     suite anyfn.device_suite\n\

@@ -1,11 +1,13 @@
 //! Configuration of an RPC server.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::access::Access;
 use super::audit::Log;
 use super::sandbox::Isolation;
+use super::session::SessionInfo;
 use crate::keys::Limits;
 use crate::policy::Policy;
 
@@ -61,6 +63,8 @@ pub struct ServerConfig {
     /// uploads. If no key permits uploads, session processes may write anywhere except to `protected` and to
     /// the server's folder.
     pub writable: Vec<PathBuf>,
+    /// List to which the server adds each session that has ended, in its last state; `None` if nobody takes them.
+    pub ended: Option<Arc<Mutex<Vec<SessionInfo>>>>,
 }
 
 impl ServerConfig {
@@ -89,6 +93,7 @@ impl ServerConfig {
             isolation: Isolation::Auto,
             protected: Vec::new(),
             writable: Vec::new(),
+            ended: None,
         }
     }
     /// Returns the environment variables that session processes get in addition to those that they inherit.

@@ -696,6 +696,9 @@ impl Listener {
             self.adopts = Some(Instant::now());
         }
         let ended = sys::take_end(session.pid);
+        if let Some(list) = &self.config.ended {
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(session.info());
+        }
         self.queue.leave(number);
         let mut line = details([
             ("reason", json!(session.reason(&ended))),

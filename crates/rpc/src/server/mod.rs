@@ -124,6 +124,12 @@ impl Server {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns a function that returns what [`Server::sessions`] does, for another thread.
+    pub fn watch(&self) -> impl Fn() -> Vec<SessionInfo> + Send + Sync + use<> {
+        let sessions = self.sessions.clone();
+        move || sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Ends all sessions and the server. Returns after their processes have ended and their folders
     /// have been removed. Repeated calls have no effect, nor do calls in a process that was forked
     /// from the one that has started the server.
