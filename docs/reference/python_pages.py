@@ -92,10 +92,11 @@ PAGES = [
     (
         "rpc",
         "Sessions (RPC)",
-        "Guides: [sessions](../../rpc.md), [running a server](../../rpc-server.md).",
+        "Guides: [sessions](../../rpc.md), [running a server](../../rpc-server.md), [sharing a pool of devices](../../tracker.md).",
         [
             ("Opening", "rpc.connect rpc.spawn rpc.local rpc.Session"),
             ("Serving", "rpc.serve rpc.Server rpc.make_key"),
+            ("Pools of devices", "rpc.tracker rpc.Tracker rpc.Sessions"),
             ("Remote objects", "rpc.Tensor rpc.Device rpc.RemoteObject"),
         ],
     ),

@@ -430,15 +430,11 @@ def _connect_serial(path, speed, timeout, is_plain):
         return _core.get_global_func("rpc.connect_serial", False)(path, speed, timeout)
 
 
-class Sessions(list):  # type: ignore[type-arg]
+class Sessions(list[Session]):
     """Sessions with several devices that were leased together, as returned by ``Tracker.request_all``.
 
     ``close``, or the end of a ``with`` block, closes all of them and so returns the devices.
     """
-
-    if TYPE_CHECKING:
-
-        def __getitem__(self, index: int) -> Session: ...  # type: ignore[override]
 
     def close(self) -> None:
         """Closes all sessions."""
