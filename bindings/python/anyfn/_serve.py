@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 from typing import Any
 
 from . import get_global_func, load_module, rpc

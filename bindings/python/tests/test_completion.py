@@ -34,7 +34,7 @@ def script(tmp_path, capsys, monkeypatch):
 
 CASES = [
     ("anyfn insp", ["inspect"]),
-    ("anyfn rpc ", ["key", "proxy", "server"]),
+    ("anyfn rpc ", ["key", "proxy", "server", "top", "tracker"]),
     ("anyfn rpc server --isol", ["--isolation"]),
     ("anyfn rpc server --isolation r", ["required"]),
     ("anyfn rpc server --isolation ", ["auto", "off", "required"]),

@@ -28,7 +28,7 @@ def test_the_guide(monkeypatch):
         for sample in samples:
             exec(compile(sample, page, "exec"), names)
     finally:
-        for process, _ in [*names.get("servers", ()), names.get("tracker", (None, None))]:
+        for process in [*(process for process, _ in names.get("servers", ())), names.get("tracker")]:
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
