@@ -315,7 +315,9 @@ unsafe fn transpose_into<T: Copy>(source: *const T, target: *mut T, across: Dim,
     for j in 0..columns {
         for i in if j < whole_columns { whole_rows } else { 0 }..rows {
             // SAFETY: the caller guarantees the tile, of which this is an element.
-            unsafe { to(i, j).write_unaligned(from(i, j).read_unaligned()) };
+            let value = unsafe { from(i, j).read_unaligned() };
+            // SAFETY: the caller guarantees the tile in the target, too.
+            unsafe { to(i, j).write_unaligned(value) };
         }
     }
 }

@@ -29,7 +29,7 @@ const BOXES: [(&str, &str); 3] = [
 
 /// Labels that replace folder names in the diagram, for crates whose folder names do not describe what the
 /// crates build.
-const LABELS: [(&str, &str); 10] = [
+const LABELS: [(&str, &str); 11] = [
     ("crates/drivers/cuda", "drivers/cuda"),
     ("crates/drivers/metal", "drivers/metal"),
     ("crates/drivers/devices", "drivers/devices (libanyfn_devices.so)"),
