@@ -4,6 +4,7 @@
 //! calls that wait for an answer) is rebuilt by the servers and clients, which repeat their messages after they have connected again.
 //! Times are milliseconds of a clock that the caller chooses. If that clock jumps, deadlines move, but no device is leased twice or lost.
 
+mod queue;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,10 +258,6 @@ pub struct Tracker {
 
 fn refused<T>(kind: &'static str, message: String) -> Result<T, Refusal> {
     Err(Refusal(kind, message))
-}
-
-fn matches(entry: &Entry, device: &Registration) -> bool {
-    fits(&entry.kind, &entry.labels, device)
 }
 
 fn fits(kind: &str, labels: &Labels, device: &Registration) -> bool {
@@ -836,6 +833,8 @@ impl Tracker {
         for name in names {
             let device = &self.devices[&name];
             if device.online.is_some() && has_passed(device.seen, self.config.lost) {
+                // It may wait for an answer for longer than that.
+                self.notify(&name);
                 self.lose(now, &name);
             } else if device.online.is_none() && has_passed(device.seen, self.config.forget) {
                 self.commit(Record::Forget(name));
@@ -903,66 +902,6 @@ impl Tracker {
                 leases.iter().for_each(|lease| self.revoke(lease));
             }
         }
-    }
-
-    /// Returns the waiting requests in the order in which they are served: by priority, then the user whose last grant is the
-    /// longest ago, then by arrival.
-    fn order(&self) -> Vec<&Request> {
-        let waits = |request: &&Request| request.leases.is_empty() && request.attached.is_some();
-        let mut queue: Vec<&Request> = self.requests.values().filter(waits).collect();
-        queue.sort_by_key(|request| {
-            let entry = &request.entry;
-            let turn = self.turns.get(&entry.request.0).copied().unwrap_or(0);
-            (u8::MAX - entry.priority, turn, entry.arrival)
-        });
-        queue
-    }
-
-    /// Grants the first request that can be granted. Returns false if there is none.
-    ///
-    /// Free devices that a request could use are kept for it if it needs more of them, so that requests for few devices cannot
-    /// overtake one for many forever.
-    fn grant_next(&mut self, now: Millis) -> bool {
-        let mut kept: BTreeSet<&str> = BTreeSet::new();
-        let mut next: Option<(RequestId, Vec<String>, u64)> = None;
-        for request in self.order() {
-            let (entry, count) = (&request.entry, request.entry.count as usize);
-            let held = self.leases.values().filter(|lease| lease.request.0 == entry.request.0).count();
-            if held + count > request.rights.leases as usize {
-                continue;
-            }
-            let usable = self
-                .devices
-                .values()
-                .filter(|device| device.online.is_some() && matches(entry, &device.registration));
-            let mut free: Vec<&Device> = usable
-                .clone()
-                .filter(|device| device.is_free() && !kept.contains(device.registration.name.as_str()))
-                .collect();
-            if free.len() >= count {
-                free.sort_by_key(|device| device.used);
-                let names = free.into_iter().take(count).map(Device::name).collect();
-                next = Some((entry.request.clone(), names, request.rights.seconds));
-                break;
-            }
-            if usable.count() >= count {
-                kept.extend(free.into_iter().map(|device| device.registration.name.as_str()));
-            }
-        }
-        let Some((request, devices, seconds)) = next else { return false };
-        let lease = |device: &String| {
-            let (lease, secret) = (self.make_key)();
-            LeaseRecord { lease, device: device.clone(), secret, seconds }
-        };
-        let leases: Vec<LeaseRecord> = devices.iter().map(lease).collect();
-        self.commit(Record::Grant { request, leases: leases.clone() });
-        for lease in &leases {
-            if let Some(lease) = self.leases.get_mut(&lease.lease) {
-                lease.stage = Stage::Offered(now + self.config.offer);
-            }
-            self.notify(&lease.device);
-        }
-        true
     }
 
     /// Checks the invariants, for tests. Returns the first that is broken.

@@ -458,7 +458,7 @@ fn a_name_belongs_to_one_running_server_and_one_key() {
 fn priority_comes_first_and_many_devices_are_not_starved_by_few() {
     let mut world = World::new();
     (0..4).for_each(|at| world.sync(at, false));
-    let mut request = |world: &mut World, user: &str, count: u32, priority: u8| {
+    let request = |world: &mut World, user: &str, count: u32, priority: u8| {
         let ask = Ask { count, priority, timeout: 1000.0, ..ask("gpu") };
         world.ask(user.into(), ask, u64::MAX);
         world.calls
@@ -494,4 +494,53 @@ fn priority_comes_first_and_many_devices_are_not_starved_by_few() {
     world.run(Step::End(0));
     turn(&mut world);
     assert!(!world.clients.contains_key(&later));
+}
+
+/// Returns the state of a device in the summary.
+fn shown(world: &World, name: &str) -> String {
+    let summary = world.tracker.summary(world.now);
+    let mut devices = summary["devices"].as_array().unwrap().iter();
+    devices.find(|device| device["name"] == name).unwrap()["state"].as_str().unwrap().to_owned()
+}
+
+/// A server ends before it has accepted the key of its lease. The lease exists until the server returns or is forgotten, but its user
+/// may have another device instead.
+#[test]
+fn a_lease_that_no_client_has_got_does_not_count() {
+    let mut world = World::new();
+    world.sync(0, false);
+    let one = Rights { leases: 1, ..rights("u") };
+    let (call, connection) = (world.call(), world.connection());
+    world.tracker.request(world.now, &one, connection, call, Ask { timeout: 1000.0, ..ask("gpu") });
+    world.settle();
+    world.run(Step::KillServer(0));
+    world.sync(2, false);
+    assert_eq!(shown(&world, "server-2"), "free");
+    world.run(Step::Advance(config().offer / 5));
+    assert_eq!(shown(&world, "server-2"), "leased");
+}
+
+fn registration(name: String, labels: Labels, wait: f64) -> Sync {
+    Sync {
+        name,
+        kind: "gpu".into(),
+        labels,
+        address: "h:1".into(),
+        instance: "run".into(),
+        number: 1,
+        leases: BTreeMap::new(),
+        ended: Vec::new(),
+        wait,
+    }
+}
+
+#[test]
+fn a_server_that_waits_for_too_long_gets_an_answer() {
+    let mut world = World::new();
+    let sync = registration("server".into(), Labels::new(), 60.0);
+    world.tracker.sync(world.now, &rights("owner"), 1, 1, sync);
+    assert!(world.tracker.take_answers().is_empty());
+    world.tracker.tick(world.now + config().lost);
+    assert!(matches!(&world.tracker.take_answers()[..], [(1, Ok(_))]));
+    assert_eq!(shown(&world, "server"), "offline");
 }
