@@ -116,7 +116,7 @@ fn table(summary: &Value) -> String {
         Value::Object(labels) => {
             let labels: Vec<String> =
                 labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or(""))).collect();
-            labels.join(" ")
+            labels.join(" ").replace(char::is_control, "")
         }
         other => other.to_string(),
     };
@@ -130,15 +130,20 @@ fn table(summary: &Value) -> String {
         let cells =
             rows.iter().map(|row| columns.iter().map(|column| shown(&row[*column])).collect::<Vec<_>>());
         let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
-        let _ = writeln!(text, "{title}: {}", rows.len());
+        let omitted = summary["omitted"][title].as_u64().unwrap_or(0);
+        let _ = writeln!(text, "{title}: {}", rows.len() as u64 + omitted);
+        let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns.len()).map(width).collect();
         for line in &lines {
-            let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
             let padded: Vec<String> = line
                 .iter()
                 .enumerate()
-                .map(|(at, cell)| format!("{cell:<width$}", width = width(at)))
+                .map(|(at, cell)| format!("{cell:<width$}", width = widths[at]))
                 .collect();
             let _ = writeln!(text, "  {}", padded.join("  ").trim_end());
+        }
+        if omitted > 0 {
+            let _ = writeln!(text, "  and {omitted} more");
         }
     }
     let _ = writeln!(text, "since the start: {}", shown(&summary["counts"]).replace('"', ""));

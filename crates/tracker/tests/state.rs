@@ -544,3 +544,20 @@ fn a_server_that_waits_for_too_long_gets_an_answer() {
     assert!(matches!(&world.tracker.take_answers()[..], [(1, Ok(_))]));
     assert_eq!(shown(&world, "server"), "offline");
 }
+
+/// An answer of the tracker has at most 256 KiB.
+#[test]
+fn the_summary_of_a_large_pool_fits_into_an_answer() {
+    let mut world = World::new();
+    let labels: Labels = (0..16).map(|at| (format!("label-{at}"), "v".repeat(64))).collect();
+    for at in 0..500 {
+        let sync = registration(format!("server-{at}"), labels.clone(), 0.0);
+        world.tracker.sync(world.now, &rights("owner"), 1, at, sync);
+    }
+    let summary = world.tracker.summary(world.now);
+    let shown = summary["devices"].as_array().unwrap().len();
+    let omitted = summary["omitted"]["devices"].as_u64().unwrap() as usize;
+    assert!(shown > 50 && omitted > 0 && shown + omitted == 500, "{shown} and {omitted}");
+    assert_eq!(summary["omitted"]["queue"], 0);
+    assert!(summary.to_string().len() < 250 << 10);
+}

@@ -4,8 +4,26 @@ use serde_json::{Value, json};
 
 use super::{Millis, Stage, Tracker};
 
+/// Maximum length in bytes of each of the two lists, so that both fit into an answer.
+const LIST_MAX: usize = 96 << 10;
+
+/// Returns as many entries as fit into an answer, and the number of the others.
+fn first(all: impl Iterator<Item = Value>) -> (Vec<Value>, usize) {
+    let (mut list, mut omitted, mut length) = (Vec::new(), 0, 0);
+    for entry in all {
+        length += if omitted == 0 { entry.to_string().len() + 1 } else { 0 };
+        if length > LIST_MAX {
+            omitted += 1;
+        } else {
+            list.push(entry);
+        }
+    }
+    (list, omitted)
+}
+
 impl Tracker {
-    /// Returns a description of the devices, the leases and the queue.
+    /// Returns a description of the devices, the leases and the queue. Of long lists, it contains the first entries and the number of
+    /// omitted ones.
     pub fn summary(&self, now: Millis) -> Value {
         let devices = self.devices.values().map(|device| {
             let known = &device.registration;
@@ -29,7 +47,8 @@ impl Tracker {
                 "priority": entry.priority,
             })
         });
-        let (devices, queue) = (devices.collect::<Vec<_>>(), waiting.collect::<Vec<_>>());
-        json!({ "devices": devices, "queue": queue, "counts": self.counts })
+        let ((devices, more), (queue, longer)) = (first(devices), first(waiting));
+        let omitted = json!({ "devices": more, "queue": longer });
+        json!({ "devices": devices, "queue": queue, "omitted": omitted, "counts": self.counts })
     }
 }
