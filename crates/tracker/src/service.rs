@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +20,7 @@ use anyfn_protocol::sink::Sink;
 use anyfn_protocol::{
     Answer, Arrival, Endpoint, Key, Refused, Secret, ServerOpening, SessionLimits, answer_later, code,
 };
-use anyfn_rpc::keys::{Keys, Limits, generate_key, read_key, system_random};
+use anyfn_rpc::keys::{Grant, Keys, Limits, generate_key, read_key, system_random};
 use anyfn_rpc::policy::Policy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -65,6 +66,9 @@ pub struct Options {
     pub config: Config,
 }
 
+/// Number, time and length of a file. A file that replaces another one may have the same length, and the same time.
+type Stamp = (u64, SystemTime, u64);
+
 /// Clients that may use the tracker.
 enum Access {
     /// All that can connect.
@@ -72,7 +76,7 @@ enum Access {
     /// Those with this key.
     One(Key),
     /// Those with a key of the file, which is read again when it changes.
-    File { path: PathBuf, keys: Keys, read: Option<(SystemTime, u64)> },
+    File { path: PathBuf, keys: Keys, read: Option<Stamp> },
 }
 
 /// Rights of a connection, and its secret. A client whose key is unknown has to prove a secret that nobody knows.
@@ -84,7 +88,8 @@ struct Admitted {
 
 enum Phase {
     Opening(Box<ServerOpening>, Option<Admitted>),
-    Open(Arc<Endpoint>, Rights, Option<Key>),
+    /// The session, and the client's rights, functions and key.
+    Open(Arc<Endpoint>, Rights, Vec<String>, Option<Key>),
 }
 
 struct Peer {
@@ -401,7 +406,7 @@ impl Service {
 
     fn run_calls(&mut self, id: Connection) {
         loop {
-            let Some(Phase::Open(endpoint, rights, _)) = self.peers.get(&id).map(|peer| &peer.phase) else {
+            let Some(Phase::Open(endpoint, rights, ..)) = self.peers.get(&id).map(|peer| &peer.phase) else {
                 return;
             };
             let (endpoint, rights) = (endpoint.clone(), rights.clone());
@@ -453,7 +458,8 @@ impl Service {
         }
     }
 
-    /// Reads the file of keys again if it has changed, and ends the sessions of keys that it no longer contains.
+    /// Reads the file of keys again if it has changed, and ends the sessions of keys that it no longer contains, or that grant something
+    /// else. Servers and clients then connect again.
     fn check_keys(&mut self) {
         if self.checked.elapsed() < Duration::from_secs(1) {
             return;
@@ -470,9 +476,12 @@ impl Service {
             Err(why) => return eprintln!("anyfn rpc tracker: {}; the former keys stay in use", why.message()),
         }
         for peer in self.peers.values_mut() {
-            let Phase::Open(endpoint, _, Some(key)) = &peer.phase else { continue };
-            let secret = keys.get(key.name()).and_then(|grant| grant.secret.as_ref());
-            if secret != Some(key.secret()) {
+            let Phase::Open(endpoint, rights, functions, Some(key)) = &peer.phase else { continue };
+            let is_same = keys.get(key.name()).is_some_and(|grant| {
+                grant.secret.as_ref() == Some(key.secret())
+                    && (rights, functions) == (&rights_of(key.name(), grant), &grant.policy.functions)
+            });
+            if !is_same {
                 endpoint.close();
                 peer.over = true;
             }
@@ -530,13 +539,13 @@ impl Peer {
         }
         let Some(Admitted { rights, functions, key }) = admitted.take() else { return false };
         let opening = std::mem::replace(&mut **opening, ServerOpening::new("client"));
-        let services = Box::new(Desk(Services::new(Granted(functions))));
+        let services = Box::new(Desk(Services::new(Granted(functions.clone()))));
         let Ok((opened, out)) = opening.welcome(LIMITS, Some(services)) else { return false };
         self.out.extend_from_slice(&out);
         let endpoint = opened.endpoint();
         // Calls may have arrived together with the greeting.
         let is_fine = endpoint.receive(&[]).is_ok();
-        self.phase = Phase::Open(endpoint, rights, key);
+        self.phase = Phase::Open(endpoint, rights, functions, key);
         is_fine
     }
 
@@ -583,12 +592,7 @@ impl Access {
             }
             (Access::File { keys, .. }, Some(name)) if let Some(grant) = keys.get(name) => {
                 let functions = grant.policy.functions.clone();
-                let rights = Rights {
-                    user: name.to_owned(),
-                    leases: grant.limits.sessions,
-                    seconds: grant.limits.seconds,
-                    priority: matches(&functions, "tracker.priority"),
-                };
+                let rights = rights_of(name, grant);
                 let secret = grant.secret.clone().ok_or(Refused::NoRandom)?;
                 let key = Key::new(name, secret).map_err(|_| Refused::NoRandom)?;
                 Ok(Admitted { rights, functions, key: Some(key) })
@@ -602,11 +606,20 @@ impl Access {
     }
 }
 
+fn rights_of(name: &str, grant: &Grant) -> Rights {
+    Rights {
+        user: name.to_owned(),
+        leases: grant.limits.sessions,
+        seconds: grant.limits.seconds,
+        priority: matches(&grant.policy.functions, "tracker.priority"),
+    }
+}
+
 fn read_keys(path: &std::path::Path) -> Result<Keys> {
     Keys::read(path, &Policy::closed(), &Limits::DEFAULT)
 }
 
-fn stamp(path: &std::path::Path) -> Option<(SystemTime, u64)> {
+fn stamp(path: &std::path::Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+    Some((metadata.ino(), metadata.modified().ok()?, metadata.len()))
 }

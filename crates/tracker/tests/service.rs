@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyfn_core as _;
-use anyfn_protocol::{ClientOpening, Endpoint, SessionLimits};
-use anyfn_rpc::keys::system_random;
+use anyfn_protocol::{ClientOpening, Endpoint, Key, SessionLimits};
+use anyfn_rpc::keys::{generate_key, system_random};
 use anyfn_tracker::state::Config;
 use anyfn_tracker::{Options, Service};
 
@@ -34,10 +34,10 @@ fn read(socket: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-fn connect(service: &mut Service) -> (TcpStream, Arc<Endpoint>) {
+fn connect(service: &mut Service, key: Option<Key>) -> (TcpStream, Arc<Endpoint>) {
     let mut socket = TcpStream::connect(service.address().unwrap()).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let mut opening = ClientOpening::new("tracker", None, system_random, SessionLimits::TRUSTED);
+    let mut opening = ClientOpening::new("tracker", key, system_random, SessionLimits::TRUSTED);
     let endpoint = until(service, || {
         socket.write_all(&opening.take_output()).unwrap();
         let bytes = read(&mut socket);
@@ -83,7 +83,7 @@ fn a_client_that_does_not_read_disturbs_nobody() {
         config: Config::default(),
     };
     let mut service = Service::start(options).unwrap();
-    let (mut deaf, flood) = connect(&mut service);
+    let (mut deaf, flood) = connect(&mut service, None);
     let summary = function(&mut service, &mut deaf, &flood, "tracker.summary");
     let begin = Instant::now();
     let mut sent = 0;
@@ -98,7 +98,7 @@ fn a_client_that_does_not_read_disturbs_nobody() {
         service.turn(Duration::ZERO).unwrap();
     }
     assert!(sent >= 1000);
-    let (mut socket, endpoint) = connect(&mut service);
+    let (mut socket, endpoint) = connect(&mut service, None);
     let summary = function(&mut service, &mut socket, &endpoint, "tracker.summary");
     let mut call = endpoint.start(&summary, ()).unwrap();
     let begin = Instant::now();
@@ -133,4 +133,44 @@ fn without_a_key_only_this_machine_is_served() {
     };
     let error = Service::start(options).map(drop).unwrap_err();
     assert!(error.message().contains("reached from other machines"), "{error}");
+}
+
+/// A key that loses a grant loses it at once, and not when its connection ends.
+#[test]
+fn changed_grants_apply_to_connections() {
+    let journal = std::env::temp_dir().join(format!("anyfn-grants-{}", std::process::id()));
+    let keys = journal.with_extension("keys");
+    let (alice, bob) = (generate_key("alice").unwrap(), generate_key("bob").unwrap());
+    let write = |functions: &str| {
+        let (a, b) = (alice.secret().to_text(), bob.secret().to_text());
+        let text = format!(
+            r#"{{"keys": {{"alice": {{"secret": "{a}", "functions": [{functions}]}},
+                "bob": {{"secret": "{b}", "functions": ["tracker.*"]}}}}}}"#
+        );
+        std::fs::write(&keys, text).unwrap();
+        std::fs::set_permissions(&keys, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    write(r#""tracker.summary""#);
+    let options = Options {
+        host: "127.0.0.1".into(),
+        port: 0,
+        key_file: None,
+        keys: Some(keys.clone()),
+        journal: journal.clone(),
+        config: Config::default(),
+    };
+    let mut service = Service::start(options).unwrap();
+    let (mut hers, endpoint) = connect(&mut service, Some(alice.clone()));
+    function(&mut service, &mut hers, &endpoint, "tracker.summary");
+    let (mut his, other) = connect(&mut service, Some(bob.clone()));
+    write("");
+    // The connection is closed.
+    until(&mut service, || match hers.read(&mut [0; 4096]) {
+        Ok(0) => Some(()),
+        Ok(_) => None,
+        Err(error) => (error.kind() != ErrorKind::WouldBlock).then_some(()),
+    });
+    function(&mut service, &mut his, &other, "tracker.request");
+    std::fs::remove_file(journal).unwrap();
+    std::fs::remove_file(keys).unwrap();
 }
