@@ -3,9 +3,9 @@
 //! A record is on the disk before anybody learns of it. A crash can only cut the last line short, which is then removed. When most
 //! lines are obsolete, the file is replaced by a shorter one with the same meaning.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyfn::{Result, bail, error};
@@ -47,6 +47,9 @@ impl Journal {
             parse(&text).map_err(|why| error!("ValueError", "`{}`: {why}", path.display()))?;
         let mut journal =
             Journal { path: path.to_owned(), file, bytes: good as u64, lines: records.len(), needed: 0 };
+        // It contains keys. A file that others have created may be open to all.
+        let private = journal.file.set_permissions(Permissions::from_mode(0o600));
+        private.map_err(|why| failed("protect", path, &why))?;
         if good < text.len() {
             let cut = journal.file.set_len(journal.bytes).and_then(|()| journal.file.sync_all());
             cut.map_err(|why| failed("repair", path, &why))?;
@@ -90,25 +93,38 @@ impl Journal {
         self.lines > SMALL.max(4 * self.needed)
     }
 
-    /// Replaces the content of the journal by `records`. A crash leaves either the old or the new file.
+    /// Replaces the content of the journal by `records`. A crash leaves either the old or the new file. If the new file cannot be
+    /// written, for example because the disk is full or no descriptors are left, the old one stays in use until it has grown again.
     ///
     /// # Errors
-    /// Returns `OSError` if the new file cannot be written. The old one is then still in use.
+    /// Returns `OSError` if it is unknown which of the two files the disk contains. Nothing may be appended then.
     pub fn replace(&mut self, records: &[Record]) -> Result<()> {
+        let text = [HEAD.as_bytes(), &lines(records)].concat();
+        match self.write_new(&text) {
+            Ok(file) => self.file = file,
+            Err(why) => {
+                eprintln!("anyfn rpc tracker: {}; the longer one stays in use", why.message());
+                self.needed = self.lines;
+                return Ok(());
+            }
+        }
+        self.bytes = text.len() as u64;
+        (self.lines, self.needed) = (records.len(), records.len());
+        self.sync_folder()
+    }
+
+    /// Writes a new file and gives it the name of the journal. Returns it.
+    fn write_new(&self, text: &[u8]) -> Result<File> {
         let mut name = self.path.clone().into_os_string();
         name.push(".new");
         let new = PathBuf::from(name);
         let mut file = create(&new, true)?;
         lock(&file, &new)?;
-        let text = [HEAD.as_bytes(), &lines(records)].concat();
-        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        let written = file.write_all(text).and_then(|()| file.sync_all());
         written
             .and_then(|()| std::fs::rename(&new, &self.path))
             .map_err(|why| failed("replace", &self.path, &why))?;
-        self.sync_folder()?;
-        (self.file, self.bytes) = (file, text.len() as u64);
-        (self.lines, self.needed) = (records.len(), records.len());
-        Ok(())
+        Ok(file)
     }
 
     /// Writes the entry of the file in its folder to the disk.
@@ -204,7 +220,11 @@ mod tests {
         let all: Vec<Record> = (0..3).map(grant).chain([Record::End("lease-0".into())]).collect();
         Journal::open(&path).unwrap().0.append(&all).unwrap();
         let text = std::fs::read(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Journal::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
         for cut in 0..=text.len() {
             std::fs::write(&path, &text[..cut]).unwrap();
             let (mut journal, records) = Journal::open(&path).unwrap();
@@ -248,6 +268,14 @@ mod tests {
             }
         }
         assert!(journal.is_long());
+        // The new file cannot be written: the old one stays in use, and the next attempt is made later.
+        let new = folder.0.join("journal.new");
+        std::fs::create_dir(&new).unwrap();
+        journal.replace(&[grant(7)]).unwrap();
+        std::fs::remove_dir(&new).unwrap();
+        journal.append(&[grant(9)]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1 + 11 + 1);
+        assert!(!journal.is_long());
         journal.replace(&[grant(7)]).unwrap();
         assert!(!journal.is_long());
         assert!(Journal::open(&path).is_err(), "the lock moves to the new file");
