@@ -26,8 +26,17 @@ const WAIT: f64 = 4.0;
 /// Interval at which the sessions are examined while there are leases.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Pause before the next attempt to reach the tracker.
+/// Pause before the next attempt to reach the tracker. It doubles after each failure, up to the maximum.
 const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// Returns a random duration from half of `pause` to `pause`, so that the servers of a pool do not all connect at the same time after
+/// their tracker has been started again.
+fn spread(pause: Duration) -> Duration {
+    let mut random = [0];
+    let _ = system_random(&mut random);
+    pause / 2 + pause * u32::from(random[0]) / 510
+}
 
 /// Registration of a server.
 #[derive(Clone, Debug)]
@@ -158,15 +167,7 @@ impl Agent {
         let mut random = [0; 8];
         system_random(&mut random)?;
         let instance = format!("{:016x}", u64::from_ne_bytes(random));
-        let shared = Arc::new(Shared {
-            registration,
-            instance,
-            keys,
-            sessions,
-            state: Mutex::default(),
-            line: Mutex::default(),
-            stopped: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(registration, instance, keys, sessions));
         match shared.exchange(0.0) {
             Err(error) if !matches!(error.kind(), "ConnectionError" | "TimeoutError") => return Err(error),
             Err(error) => log("cannot reach the tracker", &error),
@@ -186,7 +187,9 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some((session, _)) = locked(&self.shared.line).take() {
+        // While a thread connects, it has the lock; it closes its session itself.
+        let line = self.shared.line.try_lock().ok().and_then(|mut line| line.take());
+        if let Some((session, _)) = line {
             session.close();
         }
         let _ = std::fs::remove_dir_all(&self.shared.keys.folder);
@@ -203,17 +206,30 @@ fn log(what: &str, why: &anyfn::Error) {
 }
 
 impl Shared {
+    fn new(registration: Registration, instance: String, keys: LeaseKeys, sessions: Sessions) -> Shared {
+        Shared {
+            registration,
+            instance,
+            keys,
+            sessions,
+            state: Mutex::default(),
+            line: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
     /// Waits for news until the agent stops.
     fn wait(&self) {
-        let mut is_logged = false;
+        let mut pause = PAUSE;
         while !self.stopped.load(Ordering::Relaxed) {
             match self.exchange(WAIT) {
-                Ok(()) => is_logged = false,
+                Ok(()) => pause = PAUSE,
                 Err(error) => {
-                    if !std::mem::replace(&mut is_logged, true) && !self.stopped.load(Ordering::Relaxed) {
+                    if pause == PAUSE && !self.stopped.load(Ordering::Relaxed) {
                         log("cannot report to the tracker; trying again", &error);
                     }
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(spread(pause));
+                    pause = (2 * pause).min(PAUSE_MAX);
                 }
             }
         }
@@ -244,18 +260,27 @@ impl Shared {
         let mut has_changed = false;
         for session in ended {
             let Some(key) = session.key.filter(|_| session.state == SessionState::Active) else { continue };
-            if state.leases.remove(&key).is_some() {
-                state.ended.insert(key);
+            // Its client may have begun another session before the key is removed. That one is ended first.
+            if let Some(lease) = state.leases.get_mut(&key) {
+                lease.revoked = true;
                 has_changed = true;
             }
         }
         let current = (self.sessions.current)();
-        state.leases.retain(|name, lease| {
+        let State { leases, ended, .. } = state;
+        leases.retain(|name, lease| {
             let of_lease = || current.iter().filter(|session| session.key.as_ref() == Some(name));
             if of_lease().any(|session| session.state == SessionState::Active) {
                 lease.at_server = AtServer::Active;
             }
-            !lease.revoked || of_lease().next().is_some()
+            // Clients that only name the key of an earlier lease do not keep the device.
+            let is_proved =
+                |session: &SessionInfo| matches!(session.state, SessionState::Waiting | SessionState::Active);
+            let is_needed = !lease.revoked || of_lease().any(is_proved);
+            if !is_needed {
+                ended.insert(name.clone());
+            }
+            is_needed
         });
         if has_changed && let Err(why) = self.keys.write(&state.leases) {
             log("cannot remove the key of a lease", &why);
@@ -313,6 +338,10 @@ impl Shared {
         let session = registry::get("rpc.connect")?.call((host, port, none, 10.0, key_file.as_deref()))?;
         let session = session.get::<Ref<Session>>()?;
         let sync = session.get_function("tracker.sync")?;
+        if self.stopped.load(Ordering::Relaxed) {
+            session.close();
+            bail!("ConnectionError", "the agent has stopped");
+        }
         *line = Some((session, sync.clone()));
         Ok(sync)
     }
@@ -381,4 +410,103 @@ pub fn reachable(address: SocketAddr, tracker: &str) -> String {
     };
     let ip = if address.ip().is_unspecified() { towards() } else { None }.unwrap_or(address.ip());
     SocketAddr::new(ip, address.port()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::message::Offer;
+
+    /// Sessions that a test sets.
+    type List = Arc<Mutex<Vec<SessionInfo>>>;
+
+    /// Returns an agent that is not connected, with its lists of current and ended sessions.
+    fn agent() -> (Shared, List, List) {
+        let registration = Registration {
+            tracker: "127.0.0.1:1".into(),
+            key_file: None,
+            name: "board".into(),
+            kind: "pi4".into(),
+            labels: Labels::new(),
+            address: "127.0.0.1:2".into(),
+        };
+        let (current, ended) = (List::default(), List::default());
+        let listed = current.clone();
+        let sessions = Sessions { current: Box::new(move || locked(&listed).clone()), ended: ended.clone() };
+        let keys = LeaseKeys::create(json!({ "functions": [], "upload": false })).unwrap();
+        (Shared::new(registration, "run".into(), keys, sessions), current, ended)
+    }
+
+    fn session(number: u64, key: &str, state: SessionState) -> SessionInfo {
+        SessionInfo { number, pid: 1, peer: "127.0.0.1:3".parse().unwrap(), key: Some(key.into()), state }
+    }
+
+    /// Returns an answer of the tracker with the leases of these names.
+    fn synced(names: &[&str]) -> Synced {
+        let secret = generate_key("lease").unwrap().secret().to_text();
+        let offer = |name: &&str| Offer {
+            lease: (*name).to_owned(),
+            user: "alice".into(),
+            secret: secret.clone(),
+            seconds: 0,
+        };
+        Synced { leases: names.iter().map(offer).collect() }
+    }
+
+    fn reported(agent: &Shared) -> (BTreeMap<String, AtServer>, BTreeSet<String>) {
+        let mut state = locked(&agent.state);
+        agent.look(&mut state);
+        state.report()
+    }
+
+    /// A key is for one session: when that has ended, the key is removed, and the device is free after other sessions that its client has
+    /// begun meanwhile have ended. Connections that only name the key do not keep the device.
+    #[test]
+    fn a_lease_ends_with_the_last_session_of_its_key() {
+        let (agent, current, ended) = agent();
+        let accepts = || std::fs::read_to_string(agent.keys.path()).unwrap().contains("lease-1");
+        agent.apply(1, synced(&["lease-1"])).unwrap();
+        assert!(accepts());
+        *locked(&current) = vec![session(1, "lease-1", SessionState::Active)];
+        assert_eq!(reported(&agent).0, [("lease-1".into(), AtServer::Active)].into());
+        // The session ends, another has begun.
+        locked(&ended).push(session(1, "lease-1", SessionState::Active));
+        *locked(&current) = vec![session(2, "lease-1", SessionState::Active)];
+        assert_eq!(reported(&agent), ([("lease-1".into(), AtServer::Active)].into(), BTreeSet::new()));
+        assert!(!accepts());
+        // The tracker still lists the lease: its key is not accepted again.
+        agent.apply(2, synced(&["lease-1"])).unwrap();
+        assert!(!accepts());
+        *locked(&current) = vec![session(3, "lease-1", SessionState::Proving)];
+        assert_eq!(reported(&agent), (BTreeMap::new(), ["lease-1".into()].into()));
+        agent.apply(3, synced(&[])).unwrap();
+        assert_eq!(reported(&agent), (BTreeMap::new(), BTreeSet::new()));
+    }
+
+    #[test]
+    fn pauses_are_spread() {
+        let all: BTreeSet<Duration> = (0..100).map(|_| spread(PAUSE)).collect();
+        assert!(all.len() > 10 && all.iter().all(|pause| (PAUSE / 2..=PAUSE).contains(pause)), "{all:?}");
+    }
+
+    /// A signal ends a server at once, although a thread of it waits for a tracker that does not answer.
+    #[test]
+    fn an_agent_that_connects_stops_at_once() {
+        let shared = Arc::new(agent().0);
+        let folder = shared.keys.folder.clone();
+        let connecting = shared.line.lock().unwrap();
+        let (done, stopped) = mpsc::channel();
+        std::thread::spawn({
+            let agent = Agent { shared: shared.clone() };
+            move || {
+                drop(agent);
+                done.send(()).unwrap();
+            }
+        });
+        stopped.recv_timeout(Duration::from_secs(30)).expect("the agent waits for the connection");
+        drop(connecting);
+        assert!(!folder.exists());
+    }
 }
