@@ -10,6 +10,10 @@ use super::MESSAGE_MAX;
 /// Maximum number of bytes that are read from a stream at a time.
 const PIECE: usize = 64 << 10;
 
+/// Number of bytes after which [`WebSocket::read`] returns although no message is complete, so that its caller can look at other streams
+/// and at the time. It is longer than the longest message in one frame.
+const READ_MAX: usize = 2 * MESSAGE_MAX;
+
 /// Maximum length in bytes of the content of a control message.
 const CONTROL_MAX: usize = 125;
 
@@ -138,9 +142,11 @@ impl<S: Read + Write> WebSocket<S> {
     }
 
     /// Returns the next message. After a fault, and after the message that closes the WebSocket, it reads and ignores the rest of the
-    /// stream, so that the peer receives what has been written.
+    /// stream, so that the peer receives what has been written. If the peer keeps sending bytes that complete no message, it returns
+    /// the fault of an interrupted call, and the next call continues.
     pub(super) fn read(&mut self) -> Result<Message, Fault> {
-        loop {
+        let mut read = 0;
+        while read < READ_MAX {
             let is_over = self.has_received_close || self.is_broken;
             if is_over {
                 self.start = self.end;
@@ -160,13 +166,18 @@ impl<S: Read + Write> WebSocket<S> {
             }
             match self.stream.read(&mut self.piece) {
                 Ok(0) => return Err(Fault::Ended),
-                Ok(count) => (self.start, self.end) = (0, count),
+                Ok(count) => {
+                    (self.start, self.end) = (0, count);
+                    read += count;
+                }
                 Err(error) if self.is_broken && error.kind() == ErrorKind::WouldBlock => {
                     return Err(if self.flush()? { Fault::Ended } else { error.into() });
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+        // What was read last is decoded by the next call.
+        Err(Fault::Io(ErrorKind::Interrupted.into()))
     }
 
     /// Decodes bytes that have been read, up to the end of a message.
@@ -256,7 +267,11 @@ impl<S: Read + Write> WebSocket<S> {
             0 => short as u64,
             _ => length.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
         };
-        let room = MESSAGE_MAX - self.message.as_ref().map_or(0, Vec::len);
+        // A control message within a message is none of its fragments.
+        let room = match &self.message {
+            Some(message) if kind < CLOSE => MESSAGE_MAX - message.len(),
+            _ => MESSAGE_MAX,
+        };
         let Some(left) = usize::try_from(length).ok().filter(|length| *length <= room) else {
             return Err(Fault::Invalid(TOO_LONG, "a message is longer than 1 MiB"));
         };
@@ -623,6 +638,59 @@ mod tests {
             }
             assert_eq!(ours, theirs, "seed {}: {bytes:?}", seed - 1);
         }
+    }
+
+    /// Stream that repeats bytes without end.
+    struct Endless<'a>(&'a [u8]);
+
+    impl Read for Endless<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = buffer.len() / self.0.len() * self.0.len();
+            buffer[..count].chunks_mut(self.0.len()).for_each(|part| part.copy_from_slice(self.0));
+            Ok(count)
+        }
+    }
+
+    impl Write for Endless<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A peer that sends without pause and completes no message cannot keep the thread of its relay from looking at the time.
+    #[test]
+    fn bytes_without_end_return_to_the_caller() {
+        let is_interrupted =
+            |fault: &Fault| matches!(fault, Fault::Io(error) if error.kind() == ErrorKind::Interrupted);
+        // A message that begins, and then frames of it that are empty.
+        let mut client = WebSocket::new(Endless(&[CONTINUED, 0]), false, &[BINARY, 0]);
+        for _ in 0..3 {
+            assert!(is_interrupted(&client.read().unwrap_err()));
+        }
+        // Bytes behind a broken rule are ignored.
+        let mut client = WebSocket::new(Endless(&[0xff]), false, &[]);
+        assert!(matches!(client.read(), Err(Fault::Invalid(PROTOCOL, _))));
+        assert!(is_interrupted(&client.read().unwrap_err()));
+        // So are those behind a close message.
+        let mut client = WebSocket::new(Endless(&[LAST | CLOSE, 0]), false, &[]);
+        assert_eq!(client.read().unwrap(), Message::Close(0, String::new()));
+        assert!(is_interrupted(&client.read().unwrap_err()));
+    }
+
+    #[test]
+    fn a_ping_does_not_count_as_a_part_of_the_longest_message() {
+        let mut bytes = vec![BINARY, 127];
+        bytes.extend_from_slice(&(MESSAGE_MAX as u64).to_be_bytes());
+        bytes.resize(bytes.len() + MESSAGE_MAX, 7);
+        bytes.extend_from_slice(&[LAST | PING, 2, 1, 2, LAST | CONTINUED, 0]);
+        let script = Script { input: &bytes, most: 1 << 20, output: Vec::new() };
+        let mut client = WebSocket::new(script, false, &[]);
+        assert_eq!(client.read().unwrap(), Message::Ping);
+        assert_eq!(client.read().unwrap(), Message::Binary(vec![7; MESSAGE_MAX]));
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl Web {
             match self.socket.read() {
                 Ok(_) => continue,
                 Err(Fault::Io(error)) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(Fault::Io(error)) if error.kind() == ErrorKind::Interrupted => continue,
                 // Bytes that break the rules are no reason to end before the close message is sent.
                 Err(Fault::Invalid(..)) => continue,
                 Err(_) => return,
