@@ -9,7 +9,7 @@ use anyfn::{Error, Result, bail, error};
 use super::Bridge;
 use super::http::{Exchange, Head, Unopened, accepted};
 use super::messages::WebSocket;
-use super::side::Web;
+use super::side::{Web, printable};
 use crate::poll::{Polled, poll};
 
 /// First byte of an HTTP request by `GET`, which begins a WebSocket. The protocol of sessions begins with another one.
@@ -61,7 +61,7 @@ impl Origins {
         if all.next().is_some() {
             return Err(format!("expected at most one origin, got several; none of them may use this {what}"));
         }
-        let origin = String::from_utf8_lossy(origin);
+        let origin = printable(&String::from_utf8_lossy(origin));
         match self.allow(&origin) {
             true => Ok(()),
             false => Err(format!(
@@ -198,6 +198,9 @@ mod tests {
         assert!(why.contains("may not use this proxy: `--allow-origin https://b.example`"), "{why}");
         let why = origins.check(&request(&["https://a.example", "https://b.example"]), "server").unwrap_err();
         assert!(why.starts_with("expected at most one origin"), "{why}");
+        // The reason is in the log, which is read in terminals.
+        let why = origins.check(&request(&["https://\u{9b}2J.example"]), "server").unwrap_err();
+        assert!(!why.contains(char::is_control), "{why:?}");
         // A browser does not send lists, so no list is an origin.
         assert!(origins.check(&request(&["https://a.example https://b.example"]), "server").is_err());
     }

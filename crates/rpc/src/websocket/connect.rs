@@ -176,7 +176,15 @@ fn ask(exchange: &Exchange<'_>, address: &Address) -> std::result::Result<Vec<u8
     let length =
         head.values("Content-Length").next().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let length = length.unwrap_or(0).min(BODY_MAX);
-    while rest.len() < length && exchange.more(&mut rest).unwrap_or(false) {}
+    while rest.len() < length {
+        match exchange.more(&mut rest) {
+            Ok(true) => {}
+            // A signal, which the caller wants to know about.
+            Err(stopped @ Unopened::Stopped(_)) => return Err(stopped.into()),
+            // What has arrived has to do.
+            Ok(false) | Err(_) => break,
+        }
+    }
     rest.truncate(BODY_MAX);
     Err(Refusal::Status(format!("{} {} {}", head.status, head.text, String::from_utf8_lossy(&rest))))
 }
