@@ -202,6 +202,19 @@ int main(int argc, char** argv) {
   CHECK(snprintf(text, sizeof text, "%s|%d|%llu|%x|%c|%%|%.*s|%zu", "x", -5, 18446744073709551615ull, 255u, 'y', 2, "abc", (size_t)9) == 37);
   CHECK(strcmp(text, "x|-5|18446744073709551615|ff|y|%|ab|9") == 0);
   CHECK(snprintf(text, 4, "%d", 123456) == 6 && strcmp(text, "123") == 0);
+  CHECK(snprintf(text, sizeof text, "%ld %lx %zu %lld", -5000000000L, 0x123456789aul, (size_t)1 << 40, (long long)INT64_MIN) == 57);
+  CHECK(strcmp(text, "-5000000000 123456789a 1099511627776 -9223372036854775808") == 0);
+  /* Freed memory is used again or returned: these blocks together have more than 2 GB, and the process may have 100 MB. */
+  for (i = 0; i < 20000; ++i) {
+    blocks[0] = malloc((size_t)(60000 + i % 72000)), blocks[1] = malloc(24);
+    CHECK(blocks[0] && blocks[1]);
+    blocks[0][i % 60000] = blocks[1][0] = 1;
+    free(blocks[0]);
+  }
+  CHECK(posix_memalign(&aligned, 0, 8) == EINVAL && posix_memalign(&aligned, 24, 8) == EINVAL);
+  CHECK(posix_memalign(&aligned, 64, all) == ENOMEM && posix_memalign(&aligned, all / 2 + 1, 8) == ENOMEM);
+  CHECK(posix_memalign(&aligned, 1 << 20, 8) == 0 && ((uintptr_t)aligned & ((1 << 20) - 1)) == 0);
+  free(aligned);
   CHECK(open("/no/such/file", O_RDONLY) == -1 && errno == ENOENT);
   CHECK(atexit(at_end) == 0);
   fprintf(stderr, "%s", "to stderr");
@@ -216,7 +229,8 @@ def test_the_functions_for_programs_without_a_c_library(module, tmp_path):
     for number, options in enumerate(([], ["-O2", "-D_FORTIFY_SOURCE=2", "-fstack-protector-all"], ["-O0"])):
         program = tmp_path / f"program{number}"
         module.export(program, [write(tmp_path, FUNCTIONS)], runtime="static", compile_options=[*options, "-fno-builtin"])
-        done = run(program, "one", "", code=7, env={"NAMES": "no", "NAME": "value"})
+        limited = ["/bin/sh", "-c", 'ulimit -v 100000; exec "$@"', "sh", program]
+        done = run(*limited, "one", "", code=7, env={"NAMES": "no", "NAME": "value"})
         assert (done.stdout, done.stderr) == (b"ab\nc\nthe end\n", b"to stderr"), options
 
 

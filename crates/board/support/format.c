@@ -36,7 +36,7 @@ int vsnprintf(char* out, size_t size, const char* format, va_list args) {
   while (*format) {
     const char* start = format;
     size_t limit = SIZE_MAX;
-    int longs = 0;
+    size_t width = 0; /* Bytes that the sizes l, ll and z give a number. */
     if (*format++ != '%') {
       put(&text, start, 1);
       continue;
@@ -46,7 +46,7 @@ int vsnprintf(char* out, size_t size, const char* format, va_list args) {
       if (given >= 0) limit = (size_t)given;
       format += 2;
     }
-    for (; *format == 'l' || *format == 'z'; ++format) longs += *format == 'l';
+    for (; *format == 'l' || *format == 'z'; ++format) width += *format == 'z' ? sizeof(size_t) : sizeof(long);
     switch (*format++) {
       case '%': put(&text, "%", 1); break;
       case 'c': {
@@ -64,13 +64,13 @@ int vsnprintf(char* out, size_t size, const char* format, va_list args) {
       }
       case 'd':
       case 'i': {
-        int64_t number = longs > 1 ? va_arg(args, int64_t) : va_arg(args, int);
+        int64_t number = width >= 8 ? va_arg(args, int64_t) : va_arg(args, int);
         if (number < 0) put(&text, "-", 1);
         put_number(&text, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
         break;
       }
-      case 'u': put_number(&text, longs > 1 ? va_arg(args, uint64_t) : va_arg(args, unsigned), 10); break;
-      case 'x': put_number(&text, longs > 1 ? va_arg(args, uint64_t) : va_arg(args, unsigned), 16); break;
+      case 'u': put_number(&text, width >= 8 ? va_arg(args, uint64_t) : va_arg(args, unsigned), 10); break;
+      case 'x': put_number(&text, width >= 8 ? va_arg(args, uint64_t) : va_arg(args, unsigned), 16); break;
       case 'p':
         put(&text, "0x", 2);
         put_number(&text, (uintptr_t)va_arg(args, void*), 16);

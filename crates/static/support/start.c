@@ -154,16 +154,17 @@ KEEP_LOOPS int strcmp(const char* a, const char* b) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
 
-/* Each block begins with a head. Blocks of less than LARGE bytes have powers of two as sizes and are kept in lists when they are freed;
+/* Each block begins with a head. Blocks of at most LARGE bytes have powers of two as sizes and are kept in lists when they are freed;
    larger ones are mappings of their own. */
 typedef struct Head {
   size_t capacity; /* Bytes behind this head. */
   struct Head* block;
 } Head;
 
-enum { LARGE = 1 << 17, ARENA = 1 << 18, PAGE = 4096 };
+enum { LARGE = 1 << 16, ARENA = 1 << 18, PAGE = 4096 };
 
-static Head* freed[18];
+/* Freed blocks of 2^n bytes. */
+static Head* freed[17];
 static char *arena, *arena_end;
 
 static void* map(size_t size) {
@@ -176,7 +177,7 @@ void* malloc(size_t size) {
   int bin = 5;
   Head* block;
   if (size > PTRDIFF_MAX - 2 * PAGE) return NULL;
-  if (size + sizeof(Head) >= LARGE) {
+  if (size + sizeof(Head) > LARGE) {
     whole = (size + sizeof(Head) + PAGE - 1) / PAGE * PAGE;
     block = map(whole);
     if (block == NULL) return NULL;
@@ -207,7 +208,7 @@ void free(void* memory) {
   if (memory == NULL) return;
   block = ((Head*)memory - 1)->block;
   whole = block->capacity + sizeof(Head);
-  if (whole >= LARGE) {
+  if (whole > LARGE) {
     system_call(MUNMAP, (long)block, (long)whole, 0, 0, 0, 0);
     return;
   }
@@ -217,9 +218,12 @@ void free(void* memory) {
 }
 
 int posix_memalign(void** out, size_t alignment, size_t size) {
-  const uintptr_t memory = (uintptr_t)malloc(alignment <= sizeof(Head) || size > PTRDIFF_MAX - alignment ? size : size + alignment);
-  const uintptr_t aligned = (memory + alignment - 1) / alignment * alignment;
+  uintptr_t memory, aligned;
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) return 22 /* EINVAL */;
+  if (size > PTRDIFF_MAX || alignment > PTRDIFF_MAX - size) return 12 /* ENOMEM */;
+  memory = (uintptr_t)malloc(alignment <= sizeof(Head) ? size : size + alignment);
   if (memory == 0) return 12 /* ENOMEM */;
+  aligned = (memory + alignment - 1) & ~(uintptr_t)(alignment - 1);
   if (aligned != memory) {
     Head* head = (Head*)(aligned - sizeof(Head));
     head->block = (Head*)(memory - sizeof(Head));
@@ -264,6 +268,7 @@ FILE* stderr = (FILE*)(uintptr_t)3;
 static int put(FILE* stream, const char* bytes, size_t size) {
   while (size > 0) {
     const ssize_t written = write((int)(uintptr_t)stream - 1, bytes, size);
+    if (written < 0 && *__errno_location() == 4 /* EINTR */) continue;
     if (written <= 0) return EOF;
     bytes += written, size -= (size_t)written;
   }
