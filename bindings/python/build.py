@@ -101,8 +101,9 @@ def build_static():
     """Builds the archive ``libanyfn_static.a``, as `xtask/src/static_runtime.rs` does, and returns its path."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "static"
     # Thread-local variables without the standard library of Rust are unstable.
-    flags = "--cfg=anyfn_static -Zunstable-options -Zlocation-detail=none"
-    environment = {**os.environ, "RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)}
+    flags = ["--cfg=anyfn_static", "-Zunstable-options", "-Zlocation-detail=none"]
+    # Cargo ignores RUSTFLAGS where CARGO_ENCODED_RUSTFLAGS is set; without the first flag, the archive is empty.
+    environment = {**os.environ, "RUSTC_BOOTSTRAP": "1", "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags), "CARGO_TARGET_DIR": str(target)}
     command = ["cargo", "rustc", "--profile", "small", "-p", "anyfn-static", "--crate-type", "staticlib"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     archive = target / "small" / STATIC.name

@@ -258,6 +258,15 @@ def test_a_link_to_the_sources(placed, environment, tmp_path, monkeypatch):
     assert not environment.files() - before
 
 
+def test_flags_of_the_environment_do_not_empty_the_static_runtime(monkeypatch):
+    seen = []
+    monkeypatch.setattr(build.subprocess, "run", lambda command, env=None, **options: seen.append(env))
+    # Cargo prefers this variable to RUSTFLAGS.
+    monkeypatch.setenv("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=0")
+    build.build_static()
+    assert "--cfg=anyfn_static" in seen[0]["CARGO_ENCODED_RUSTFLAGS"].split("\x1f") and seen[0]["RUSTC_BOOTSTRAP"] == "1"
+
+
 def test_packing_what_was_built(placed, files, tmp_path, monkeypatch):
     # Files of `pip install bindings/python` for the outputs of cargo.
     built = list(build.PACKED.items())
