@@ -234,6 +234,27 @@ def test_the_functions_for_programs_without_a_c_library(module, tmp_path):
         assert (done.stdout, done.stderr) == (b"ab\nc\nthe end\n", b"to stderr"), options
 
 
+def test_names_with_spaces_and_marks(module, tmp_path, monkeypatch):
+    folder = tmp_path / "a folder, $HOME; `touch x` \"'"
+    folder.mkdir()
+    temporary = tmp_path / "temporary, files"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.chdir(folder)
+    source = (EXAMPLE / "main.c").read_text(encoding="utf-8")
+    for name in ("main file.c", "-o.c", "@main.c"):
+        module.export("the program", [write(folder, source, name)], runtime="static")
+        module.export("-p", [name], runtime="static")
+        for program in ("the program", "-p"):
+            assert run(folder / program, data=bytes(4 * (64 * 32 + 32 * 48))).stdout == bytes(4 * 64 * 48)
+    module.export("-a.a", ["main file.c"], runtime="static")
+    module.export("-a.so", runtime="static")
+    with pytest.raises(RuntimeError, match="undefined reference"):
+        module.export("no program", [write(folder, "int other(void) { return 0; }", "no main.c")], runtime="static")
+    assert sorted(os.listdir()) == ["-a.a", "-a.so", "-o.c", "-p", "@main.c", "main file.c", "no main.c", "the program"]
+    assert os.listdir(temporary) == [] and sorted(os.listdir(tmp_path)) == [folder.name, temporary.name]
+
+
 def test_the_guide(tmp_path, monkeypatch):
     text = (ROOT / GUIDE).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -321,6 +342,22 @@ def test_an_archive_in_a_static_program_with_a_c_library(module, tmp_path):
     a, b = (np.random.default_rng(1).standard_normal(shape, "float32") for shape in ((64, 32), (32, 48)))
     product = np.frombuffer(run(tmp_path / "program", data=a.tobytes() + b.tobytes()).stdout, "float32")
     np.testing.assert_allclose(product.reshape(64, 48), a @ b, 1e-4, 1e-4)
+
+
+def test_compiled_functions_in_an_archive_of_the_user(module, tmp_path):
+    module.export(tmp_path / "matmul.o")
+    x = te.placeholder((4,), name="x")
+    y = te.extern((4,), [x], lambda ins, outs: tir.call_packed("static.fill", ins[0], outs[0]), name="y", dtype="float32")
+    anyfn.build([x, y], name="fill").export(tmp_path / "fill.o")
+    for name in ("matmul", "fill"):
+        subprocess.run(["ar", "rcs", tmp_path / f"{name}.a", tmp_path / f"{name}.o"], check=True)
+    write_static = anyfn.get_global_func("anyfn.bundle")
+    options = {"static_runtime": str(RUNTIME), "compile_options": [f"-I{anyfn.get_include()}"]}
+    write_static(str(tmp_path / "program"), None, [str(EXAMPLE / "main.c"), str(tmp_path / "matmul.a")], [], options)
+    wrong = run(tmp_path / "program", "wrong", data=bytes(4 * (64 * 32 + 32 * 48)), code=255)
+    assert wrong.stderr.startswith(b"TypeError: matmul: expected 3 arguments but got 2\n")
+    with pytest.raises(ValueError, match=r"fill\.a uses calls of functions by their names \(TVMFFIEnvModLookupFromImports\)"):
+        write_static(str(tmp_path / "other"), None, [str(EXAMPLE / "main.c"), str(tmp_path / "matmul.a"), str(tmp_path / "fill.a")], [], options)
 
 
 # --- Libraries -------------------------------------------------------------------------------------------------------

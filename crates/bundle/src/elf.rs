@@ -83,7 +83,12 @@ pub(super) fn use_linked_runtime(file: &mut [u8]) -> Result<Vec<String>, String>
         ident.check()?;
     }
     let header = &records::<FileHeader64<LE>>(file, 0, 1).ok_or(DAMAGED)?[0];
-    let (at, count) = (index(header.e_shoff.get(LE)), usize::from(header.e_shnum.get(LE)));
+    let (at, mut count) = (index(header.e_shoff.get(LE)), usize::from(header.e_shnum.get(LE)));
+    if count == 0 && at != 0 {
+        // The number does not fit into the header of the file, so it is in that of the first section.
+        let first = records::<SectionHeader64<LE>>(file, at, 1).ok_or(DAMAGED)?;
+        count = index(first[0].sh_size.get(LE));
+    }
     let sections = records::<SectionHeader64<LE>>(file, at, count).ok_or(DAMAGED)?;
     let Some(table) = sections.iter().find(|section| section.sh_type.get(LE) == elf::SHT_SYMTAB) else {
         return Ok(Vec::new());
@@ -254,6 +259,50 @@ mod tests {
         assert!(symbol.is_definition(LE) && symbol.st_size(LE) == 7);
         let section = sections.section(SectionIndex(symbol.st_shndx(LE).into())).unwrap();
         assert_eq!(section.data(LE, file).unwrap(), b"modules");
+    }
+
+    /// Returns an object file whose only symbol is a weak reference to a function of the runtime, and the place of its binding.
+    fn with_weak_reference() -> (Vec<u8>, usize) {
+        let mut file = object_file(&Ident::HOST, b"modules");
+        let name = file.windows(SYMBOL.len()).position(|part| part == SYMBOL.as_bytes()).unwrap();
+        assert!(put(&mut file, name, b"TVMFFI"));
+        let header = FileHeader64::<LE>::parse(file.as_slice()).unwrap();
+        let sections = header.sections(LE, file.as_slice()).unwrap();
+        let table = sections.iter().find(|section| section.sh_type.get(LE) == elf::SHT_SYMTAB).unwrap();
+        let symbol = index(table.sh_offset.get(LE)) + size_of::<Sym64<LE>>();
+        // `st_info`, `st_other` and `st_shndx`.
+        assert!(put(&mut file, symbol + 4, &[elf::STB_WEAK << 4, 0, 0, 0]));
+        (file, symbol + 4)
+    }
+
+    #[test]
+    fn weak_references_to_the_runtime_become_strong() {
+        let (file, binding) = with_weak_reference();
+        let mut many = file.clone();
+        // Files with 65,280 sections or more have their number in the first section.
+        let (count, first) = (many[60], index(u64::from_le_bytes(many[40..48].try_into().unwrap())));
+        many[60] = 0;
+        many[first + 32] = count;
+        for mut file in [file, many] {
+            let used = use_linked_runtime(&mut file).unwrap();
+            assert!(used.len() == 1 && used[0].starts_with("TVMFFI"), "{used:?}");
+            assert_eq!(file[binding], elf::STB_GLOBAL << 4);
+        }
+    }
+
+    #[test]
+    fn damaged_object_files_are_refused() {
+        let (file, _) = with_weak_reference();
+        for end in 0..file.len() {
+            // The strings are at the end, and the section headers behind them.
+            assert!(use_linked_runtime(&mut file[..end].to_vec()).is_err(), "{end}");
+        }
+        for (at, byte) in (0..file.len()).flat_map(|at| [(at, 0xFF), (at, 0x80), (at, 1)]) {
+            let mut damaged = file.clone();
+            damaged[at] ^= byte;
+            // Not everything is an error, but nothing may panic or allocate without limit.
+            drop(use_linked_runtime(&mut damaged));
+        }
     }
 
     #[test]

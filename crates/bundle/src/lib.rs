@@ -319,6 +319,7 @@ impl Parts {
         let mut parts = Parts::default();
         for path in files {
             let fail = |reason: &str| format!("{}: {reason}", path.display());
+            let path = &as_argument(path);
             let file = read_file(path).map_err(|error| fail(&error))?;
             let extension = path.extension().and_then(|text| text.to_str()).unwrap_or_default();
             if matches!(extension, "c" | "s" | "S") || is_cpp(path) {
@@ -348,20 +349,35 @@ impl Parts {
     }
 }
 
+/// Returns a path that compilers take for that of a file: one that begins with `-` would be an option, and one with `@` a file of options.
+fn as_argument(path: &Path) -> PathBuf {
+    match path.as_os_str().as_encoded_bytes() {
+        [b'-' | b'@', ..] => Path::new(".").join(path),
+        _ => path.to_path_buf(),
+    }
+}
+
 /// Returns the ELF format and machine of the first object file in a static archive.
 fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
+    members(archive).find_map(|member| match Ident::of(member) {
+        Some((ident, elf::RELOCATABLE)) => Some(ident),
+        _ => None,
+    })
+}
+
+/// Returns the contents of the members of a static archive, up to the first one that is damaged. Those of a thin archive are in other
+/// files.
+fn members(archive: &[u8]) -> impl Iterator<Item = &[u8]> {
     const HEAD: usize = 60;
-    let mut at = 8;
-    loop {
-        let head = archive.get(at..at + HEAD)?;
+    let mut at: usize = 8;
+    core::iter::from_fn(move || {
+        let head = archive.get(at..at.checked_add(HEAD)?)?;
         let size: usize = core::str::from_utf8(&head[48..58]).ok()?.trim_end().parse().ok()?;
-        at += HEAD;
-        if let Some((ident, elf::RELOCATABLE)) = archive.get(at..).and_then(Ident::of) {
-            return Some(ident);
-        }
+        let start = at + HEAD;
         // Members begin at even offsets.
-        at = at.checked_add(size)?.checked_add(size % 2)?;
-    }
+        at = start.checked_add(size)?.checked_add(size % 2)?;
+        Some(&archive[start.min(archive.len())..start.checked_add(size)?.min(archive.len())])
+    })
 }
 
 /// Applies the keyword options of the global function `anyfn.bundle` to the builder.

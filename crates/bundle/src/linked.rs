@@ -12,7 +12,7 @@ use anyfn::{Module, Result, registry};
 use super::elf::{self, Ident};
 use super::files::{Folder, Partial};
 use super::link::{C_COMPILERS, Choice, Tool};
-use super::{Bundle, Parts, ident_in_archive, is_cpp, read_file};
+use super::{Bundle, Parts, ident_in_archive, is_cpp, members, read_file};
 
 /// File of the runtime in its folder, and the sources of the start-up code of programs.
 const ARCHIVE: &str = "libanyfn_static.a";
@@ -135,6 +135,7 @@ pub(super) fn write(bundle: &Bundle, path: &Path, runtime: &Path) -> Result<()> 
     }
     let partial = Partial::of(path).map_err(fail)?;
     let objects = objects(bundle, &parts, &folder).map_err(|(kind, reason)| because(kind, &reason))?;
+    check_archives(&parts).map_err(|(kind, reason)| because(kind, &reason))?;
     let linked = Linked { bundle, archive: &archive, runtime, folder: &folder, out: &partial };
     match form {
         Form::Archive => linked.archive(objects, &parts),
@@ -194,18 +195,37 @@ fn objects(bundle: &Bundle, parts: &Parts, folder: &Folder) -> Result<Vec<OsStri
             continue;
         }
         let used = elf::use_linked_runtime(&mut bytes).map_err(about)?;
-        for (symbol, feature) in LACKING {
-            if used.iter().any(|name| name == symbol) {
-                let name = name_of(named, folder);
-                return Err((
-                    "ValueError",
-                    format!("{name} uses {feature} ({symbol}), for which it has no loader"),
-                ));
-            }
-        }
+        check_used(&used, &name_of(named, folder))?;
         fs::write(object, bytes).map_err(|error| about(error.to_string()))?;
     }
     Ok(all.into_iter().map(|(object, _)| object.into()).collect())
+}
+
+/// Returns an error if the code in the file `name` needs a loader. `used` lists the functions of the runtime that it uses.
+fn check_used(used: &[String], name: &str) -> Result<(), (&'static str, String)> {
+    for (symbol, feature) in LACKING {
+        if used.iter().any(|used| used == symbol) {
+            return Err((
+                "ValueError",
+                format!("{name} uses {feature} ({symbol}), for which it has no loader"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error if the code in an archive needs a loader.
+fn check_archives(parts: &Parts) -> Result<(), (&'static str, String)> {
+    for (archive, _) in &parts.archives {
+        let about = |reason: String| ("RuntimeError", format!("{}: {reason}", archive.display()));
+        for member in members(&read_file(archive).map_err(about)?) {
+            if matches!(Ident::of(member), Some((_, elf::RELOCATABLE))) {
+                let used = elf::use_linked_runtime(&mut member.to_vec()).map_err(about)?;
+                check_used(&used, &archive.display().to_string())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the name of a code file in messages: that of a module is temporary.
@@ -251,8 +271,9 @@ impl Linked<'_> {
         objects.push(self.support(UNWIND, &["-fPIC", "-fvisibility=hidden"])?);
         let script = self.folder.path().join("exports");
         fs::write(&script, EXPORTS).map_err(|error| error.to_string())?;
-        let script = format!("-Wl,--version-script={}", script.display());
-        let options: Vec<&str> = LIBRARY.split_whitespace().chain([&*script]).collect();
+        // Not `-Wl`, which separates options at commas, because the path may contain some.
+        let script = format!("--version-script={}", script.display());
+        let options: Vec<&str> = LIBRARY.split_whitespace().chain(["-Xlinker", &*script]).collect();
         self.link(&options, objects, parts, &["-lm"])
     }
 
