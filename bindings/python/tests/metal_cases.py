@@ -80,3 +80,23 @@ def test_modules_are_exported_and_mistakes_named(tmp_path):
         wrong.f(a)
     with pytest.raises(ValueError, match="expected a contiguous tensor"):
         wrong.f(a[:, 1:3])
+
+
+@results
+def test_a_module_compiles_a_kernel_once():
+    compiled, driver = [], anyfn.get_global_func("anyfn.metal_compile")
+
+    def compile(source, name, params, device):
+        compiled.append((str(name), str(device)))
+        return driver(source, name, params, device)
+
+    anyfn.register_func("anyfn.metal_compile", compile, override=True)
+    try:
+        source = "#include <metal_stdlib>\nkernel void f(device int* x [[buffer(0)]], uint3 b [[threadgroup_position_in_grid]], uint3 t [[thread_position_in_threadgroup]]) { x[t.x] += 1; }\n"
+        module = anyfn.metal_module(source, {"f": ["pointer", "threadIdx.x"]}, "metal:0")
+        (a,) = there("metal", np.zeros(4, "int32"))
+        for _ in range(3):
+            module.get_function("f")(a, 4)
+    finally:
+        anyfn.register_func("anyfn.metal_compile", driver, override=True)
+    assert a.numpy().tolist() == [3] * 4 and compiled == [("f", "metal:0")]

@@ -1,7 +1,7 @@
 //! Launches of kernels, which a driver of Metal devices compiles.
 
 use core::ffi::c_void;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use anyfn::abi::{kDLMetal, kTVMFFIDLTensorPtr, kTVMFFITensor};
 use anyfn::{
@@ -15,7 +15,8 @@ use crate::module::{Content, KIND};
 /// Global function that a driver of Metal devices registers. It receives the source of a kernel, its name, the list of its parameters as
 /// in `anyfn.metal_module`, and the device; it compiles the kernel and returns the function that launches it. That function receives the
 /// arguments and the extents of a launch in the order of the list, checked except for the limits of the device: buffers are contiguous
-/// tensors on the device or None, numbers fit their data types, and extents are at least 1.
+/// tensors on the device, addresses in its memory (of which [`LOCATE`] knows), or None; numbers fit their data types, and extents are at
+/// least 1.
 pub const COMPILE: &str = "anyfn.metal_compile";
 /// Global function that a driver of Metal devices registers. It receives an address as an int, and returns the number of the device
 /// in whose memory it is, or None.
@@ -25,15 +26,13 @@ const LIBRARY: &str = "/System/Library/Frameworks/Metal.framework/Metal";
 
 /// Creates the function that launches kernel `index` of a module.
 pub(crate) fn function(content: Arc<Content>, index: usize) -> PackedFunc {
-    let launcher = Launcher { content, index, compiled: RwLock::default() };
+    let launcher = Launcher { content, index };
     TypedPackedFunc::from_fn(Blocking(move |args: Args<'_>| launcher.launch(args))).into()
 }
 
 struct Launcher {
     content: Arc<Content>,
     index: usize,
-    /// The compiled kernel for each device on which it was launched.
-    compiled: RwLock<Vec<(Device, PackedFunc)>>,
 }
 
 impl Launcher {
@@ -49,7 +48,7 @@ impl Launcher {
         for (at, arg) in given.iter().enumerate() {
             self.check(at, arg)?;
         }
-        let compiled = self.compiled(device)?;
+        let compiled = compiled(&self.content, self.index, device)?;
         if call.extents(extents)?.is_none() {
             // There are no threads.
             return Ok(Any::NONE);
@@ -68,31 +67,34 @@ impl Launcher {
             _ => Ok(()),
         }
     }
+}
 
-    /// Returns the kernel for a device, which is compiled at the first call.
-    fn compiled(&self, device: Device) -> Result<PackedFunc> {
-        let find = |list: &Vec<(Device, PackedFunc)>| {
-            list.iter().find(|(on, _)| *on == device).map(|(_, compiled)| compiled.clone())
-        };
-        if let Some(compiled) = find(&self.compiled.read().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(compiled);
-        }
-        // Not under the lock, because compiling takes long. If two threads get here, the kernel of the first one stays.
-        let made = compile(&self.content, self.index, device)?;
-        let mut list = self.compiled.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = find(&list) {
-            return Ok(first);
-        }
-        list.push((device, made.clone()));
-        Ok(made)
+/// Returns kernel `index` of a module for a device. It is compiled at the first call, and kept by the module.
+///
+/// # Errors
+/// Returns the error of [`compile`].
+pub(crate) fn compiled(content: &Content, index: usize, device: Device) -> Result<PackedFunc> {
+    let find = |list: &Vec<(usize, Device, PackedFunc)>| {
+        list.iter().find(|(at, on, _)| (*at, *on) == (index, device)).map(|(_, _, compiled)| compiled.clone())
+    };
+    if let Some(compiled) = find(&content.compiled.read().unwrap_or_else(PoisonError::into_inner)) {
+        return Ok(compiled);
     }
+    // Not under the lock, because compiling takes long. If two threads get here, the kernel of the first one stays.
+    let made = compile(content, index, device)?;
+    let mut list = content.compiled.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(first) = find(&list) {
+        return Ok(first);
+    }
+    list.push((index, device, made.clone()));
+    Ok(made)
 }
 
 /// Compiles kernel `index` of a module for a device.
 ///
 /// # Errors
-/// Returns the error that the first launch on this device would return.
-pub(crate) fn compile(content: &Content, index: usize, device: Device) -> Result<PackedFunc> {
+/// Returns `RuntimeError` if no driver is registered, and the errors of the driver.
+fn compile(content: &Content, index: usize, device: Device) -> Result<PackedFunc> {
     let (kernel, source) = &content.kernels[index];
     let Some(compile) = registry::find(COMPILE) else {
         let reason = why_missing().unwrap_or_else(|| format!("its driver has no function `{COMPILE}`"));

@@ -3,7 +3,7 @@
 //! A module holds source. A kernel is compiled for a device when it is called with tensors of that device for the first time, so that a
 //! module can be created, saved and loaded where there is no device.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
 use anyfn_kernels::{Kernel, module, payload, source_of};
@@ -18,6 +18,8 @@ const FORMAT: &str = "metal";
 /// Content of a module of kind `metal`: kernels, each with a source that is complete by itself.
 pub(crate) struct Content {
     pub(crate) kernels: Vec<(Kernel, Arc<str>)>,
+    /// Compiled kernels: the index of each, the device, and the function of the driver that launches it.
+    pub(crate) compiled: RwLock<Vec<(usize, Device, PackedFunc)>>,
 }
 
 impl Content {
@@ -28,7 +30,7 @@ impl Content {
                 bail!("ValueError", "kernel `{}`: MSL has no type for {dtype}; pass a float32", kernel.name);
             }
         }
-        Ok(Content { kernels })
+        Ok(Content { kernels, compiled: RwLock::default() })
     }
 
     fn read(bytes: &[u8]) -> Result<Content> {
@@ -104,7 +106,7 @@ pub fn module(source: &str, kernels: Vec<Kernel>, device: Option<Device>) -> Res
     if let Some(device) = device {
         module::index_of(device, KIND, anyfn::abi::kDLMetal)?;
         for index in 0..content.kernels.len() {
-            launch::compile(&content, index, device)?;
+            launch::compiled(&content, index, device)?;
         }
     }
     Module::new(content)
