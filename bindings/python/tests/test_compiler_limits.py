@@ -344,7 +344,7 @@ def test_names_of_passes_are_no_paths(tmp_path, name):
         ({"num_cores": 2**62}, "at most 65536 cores"),
         ({"mcpu": "native -o x"}, "option `mcpu` of a target: expected the name of a processor"),
         ({"kind": ""}, "unknown target kind ``"),
-        ({"kind": "metal"}, "unknown target kind `metal`"),
+        ({"kind": "rocm"}, "unknown target kind `rocm`"),
         ({"opt_level": 3}, "a target has no option `opt_level`"),
     ],
 )

@@ -60,7 +60,7 @@ def test_devices():
     ("name", "reason"),
     [
         ("cuda:0", "the CUDA driver cannot be opened: libcuda.so.1: "),
-        ("metal:1", "no driver for metal is loaded in this build"),
+        ("metal:1", "no driver of Metal devices is registered, and anyfn contains none"),
         ("cpu:1", "main memory is one device, cpu:0"),
     ],
 )

@@ -361,7 +361,7 @@ mod tests {
         assert!(good.check().is_ok() && good.has("sve") && !good.has("avx"));
         assert!(target("null", 0, 1).check().is_ok());
         for (bad, text) in [
-            (target("metal", 16, 1), "unknown target kind `metal`"),
+            (target("rocm", 16, 1), "unknown target kind `rocm`"),
             (target("c", 24, 1), "must be a multiple of 16 up to 256, not 24"),
             (target("c", 272, 1), "must be a multiple of 16 up to 256, not 272"),
             (target("c", 16, 0), "at least one core"),

@@ -17,6 +17,9 @@ const CONNECT: f64 = 12.0;
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// Number of refusals of the key after which another attempt is made.
+const REFUSALS: u32 = 2;
+
 /// Splits `host:port`.
 fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
@@ -57,12 +60,13 @@ fn request(
     let deadline = Instant::now() + seconds("timeout", timeout)?;
     ask.insert("kind".into(), kind.into());
     let connect = registry::get("rpc.connect")?;
-    let mut pause = PAUSE;
+    let (mut pause, mut refusals) = (PAUSE, 0);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let client = Client { host, port, key, key_file };
         match client.attempt(&connect, &mut ask, left) {
-            Err(why) if is_passing(&why) && left > pause => {
+            Err(why) if left > pause && (is_passing(&why) || is_refusal(&why) && refusals < REFUSALS) => {
+                refusals += u32::from(is_refusal(&why));
                 check_signals()?;
                 std::thread::sleep(pause);
                 pause = (2 * pause).min(PAUSE_MAX);
@@ -75,6 +79,11 @@ fn request(
 /// Returns true for errors of connections, which another attempt may not meet.
 fn is_passing(error: &Error) -> bool {
     error.kind() == "ConnectionError"
+}
+
+/// Returns true if the tracker seems to refuse the key. A tracker that is killed during the proof of the key looks the same.
+fn is_refusal(error: &Error) -> bool {
+    error.kind() == "PermissionError"
 }
 
 /// Tracker and the key for it.
