@@ -179,6 +179,10 @@ fn functions_in_each_dialect() -> Result<()> {
         let source = kernels(text, "cuda")?;
         let (_, device) = anyfn_codegen_c::parts(&source);
         check(&format!("{name}.cuda"), device.expect("kernels").source);
+        // MSL has no type `double`.
+        let source = kernels(&text.replace("float64", "float32"), "metal")?;
+        let (_, device) = anyfn_codegen_c::parts(&source);
+        check(&format!("{name}.metal"), device.expect("kernels").source);
         // WGSL has numbers of 32 bits only.
         let small = text.replace("float64", "float32").replace("int64", "int32");
         let source = kernels(&small, "vulkan")?;

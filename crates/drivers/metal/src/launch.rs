@@ -10,7 +10,7 @@ use anyfn::{
 };
 use anyfn_kernels::{Call, Kernel, POINTER};
 
-use crate::module::{Content, KIND};
+use crate::content::{Content, KIND};
 
 /// Global function that a driver of Metal devices registers. It receives the source of a kernel, its name, the list of its parameters as
 /// in `anyfn.metal_module`, and the device; it compiles the kernel and returns the function that launches it. That function receives the

@@ -22,6 +22,7 @@
 #[cfg(test)]
 extern crate anyfn_loader as _;
 
+mod content;
 mod launch;
 mod module;
 

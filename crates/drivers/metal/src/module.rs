@@ -8,19 +8,11 @@ use std::sync::{Arc, RwLock};
 use anyfn::{Array, Device, Map, Module, ModuleKind, PackedFunc, Result, String as Text, bail, register};
 use anyfn_kernels::{Kernel, module, payload, source_of};
 
+use crate::content::{Content, KIND};
 use crate::launch;
 
-/// Kind of the modules.
-pub(crate) const KIND: &str = "metal";
 /// Format of the code of modules that contain MSL.
 const FORMAT: &str = "metal";
-
-/// Content of a module of kind `metal`: kernels, each with a source that is complete by itself.
-pub(crate) struct Content {
-    pub(crate) kernels: Vec<(Kernel, Arc<str>)>,
-    /// Compiled kernels: the index of each, the device, and the function of the driver that launches it.
-    pub(crate) compiled: RwLock<Vec<(usize, Device, PackedFunc)>>,
-}
 
 impl Content {
     fn new(kernels: Vec<(Kernel, Arc<str>)>) -> Result<Content> {
