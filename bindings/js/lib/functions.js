@@ -80,8 +80,11 @@ function createFunctions(native) {
     return f;
   }
 
-  /** Makes the JavaScript function of the native function in a slot. `direct` is a function that calls it, if native code has made one. */
-  const wrapFunction = (slot, direct = (...args) => call(slot, ...args)) => asPackedFunc(direct, slot);
+  /**
+   * Makes the JavaScript function of the native function in a slot. `direct` is a function that calls it, if native code has made one. An
+   * arrow that is the default of a parameter would have the name of the parameter.
+   */
+  const wrapFunction = (slot, direct) => asPackedFunc(direct ?? ((...args) => call(slot, ...args)), slot);
 
   let callNamed;
   function bindNamed(f, given) {

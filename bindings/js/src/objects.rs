@@ -88,9 +88,9 @@ entry! {
     /// `moduleFunction(slot, name, imports)`: returns a function of a module, or null. Its calls are as fast as those of `findGlobal`.
     fn module_function(js: Js<'_>, args: &[Value]) {
         let (module, name) = (object(js, args)?, text(js, args, 1)?);
-        let imports = js.env.is_true(arg(js, args, 2)?);
+        let imports = js.lower_owned(arg(js, args, 2)?)?;
         let find = done(js, registry::get("ffi.ModuleGetFunction"))?;
-        let found: Any = done(js, find.call((module, name.as_str(), imports)))?;
+        let found: Any = done(js, find.call((module, name.as_str(), &imports)))?;
         match found.into_object() {
             Some(function) => js.lift_function(function, Some(calls::call_direct)),
             None => js.env.null(),

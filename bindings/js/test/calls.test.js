@@ -34,6 +34,7 @@ test('the registry', () => {
 test('a PackedFunc is a function', () => {
   const echo = sample('echo');
   assert.equal(typeof echo, 'function');
+  assert.equal(echo.name, '');
   assert.ok(echo instanceof anyfn.PackedFunc && echo instanceof Function);
   assert.ok(!((x) => x instanceof anyfn.PackedFunc)(() => 1));
   assert.deepEqual([1, 2].map((x) => echo(x)), [1, 2]);
