@@ -18,8 +18,8 @@ impl Tracker {
         queue
     }
 
-    /// Returns the number of leases of each user. A lease that its request has lost is none of them: no client has got its key, and its
-    /// server may be offline for long.
+    /// Returns the number of leases of each user, without leases that their requests have lost: no client has received the keys of those,
+    /// and their servers may be offline for long.
     fn held(&self) -> BTreeMap<&str, usize> {
         let mut held = BTreeMap::new();
         for request in self.requests.values().filter(|request| !request.leases.is_empty()) {
@@ -28,7 +28,7 @@ impl Tracker {
         held
     }
 
-    /// Grants the first request that can be granted. Returns false if there is none.
+    /// Grants the first request that can be granted. Returns false if no request can.
     ///
     /// Free devices that a request could use are kept for it if it needs more of them, so that requests for few devices cannot
     /// overtake one for many forever.
